@@ -1,0 +1,73 @@
+"""Isolated debugging: dumps, replayed data, drills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relax.arguments.flag import FRACTION, ValueKind, flag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugSettings:
+    """What part of the run is alive, and what it reads and writes instead."""
+
+    debug_rollout_only: bool = field(
+        default=False, metadata=flag("Generate only; Megatron is not initialised.")
+    )
+    debug_train_only: bool = field(
+        default=False,
+        metadata=flag(
+            "Train only, from dumps; no rollout engine is started.",
+            derived="on with --load-debug-rollout-data",
+        ),
+    )
+    save_debug_rollout_data: str | None = field(
+        default=None,
+        metadata=flag(
+            "Dump each rollout here; {rollout_id} is filled in.",
+            kind=ValueKind.TEMPLATE,
+        ),
+    )
+    load_debug_rollout_data: str | None = field(
+        default=None,
+        metadata=flag(
+            "Train on these rollout dumps; {rollout_id} is filled in.",
+            kind=ValueKind.TEMPLATE,
+        ),
+    )
+    load_debug_rollout_data_subsample: float | None = field(
+        default=None,
+        metadata=flag("Part of the loaded samples to keep.", bounds=FRACTION),
+    )
+    save_debug_train_data: str | None = field(
+        default=None,
+        metadata=flag(
+            "Dump each rank's training data here; {rollout_id} and {rank} are"
+            " filled in.",
+            kind=ValueKind.TEMPLATE,
+        ),
+    )
+    dump_details: Path | None = field(
+        default=None,
+        metadata=flag(
+            "Folder for both kinds of dump, and the tokenizer.", kind=ValueKind.PATH
+        ),
+    )
+    load_forge_rollout_data: str | None = field(
+        default=None,
+        metadata=flag(
+            "Dump that forge_load returns instead of generating.",
+            kind=ValueKind.TEMPLATE,
+        ),
+    )
+    check_weight_update_equal: bool = field(
+        default=False, metadata=flag("Compare the engine's weights after each update.")
+    )
+    overwrite_dumps: bool = field(
+        default=False,
+        metadata=flag("Replace dumps that exist with another content.", ours=True),
+    )
+    inject_fault: str | None = field(
+        default=None, metadata=flag("Drill: run with this known fault.", ours=True)
+    )

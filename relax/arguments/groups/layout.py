@@ -1,0 +1,31 @@
+"""The parallel layout of the trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from relax.arguments.flag import POSITIVE, flag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSettings:
+    """Sizes of the parallel axes; data parallelism is what is left of the world."""
+
+    tensor_model_parallel_size: int = field(
+        default=1, metadata=flag("Tensor parallel ranks.", bounds=POSITIVE)
+    )
+    pipeline_model_parallel_size: int = field(
+        default=1, metadata=flag("Pipeline stages.", bounds=POSITIVE)
+    )
+    context_parallel_size: int = field(
+        default=1, metadata=flag("Context parallel ranks.", bounds=POSITIVE)
+    )
+    expert_model_parallel_size: int = field(
+        default=1, metadata=flag("Expert parallel ranks.", bounds=POSITIVE)
+    )
+    sequence_parallel: bool = field(
+        default=False, metadata=flag("Split activations along the sequence under TP.")
+    )
+    use_distributed_optimizer: bool = field(
+        default=False, metadata=flag("Split the optimizer's state over DP ranks.")
+    )

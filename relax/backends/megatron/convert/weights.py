@@ -1,0 +1,244 @@
+"""HF weights into a megatron model and out of it, on every parallel layout.
+
+Each rank loads its own part from the whole HF tensors. The way back gathers the tensor
+axis and broadcasts along the pipeline, so that every rank sees every HF tensor whole;
+all ranks of one model must walk through it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from relax.backends.megatron.convert.fuse import fuse, pad_rows, split
+from relax.backends.megatron.convert.table import (
+    TRANSFORMER_ENGINE_NAMES,
+    Fuse,
+    Rule,
+    rules_of,
+)
+from relax.backends.megatron.model.hf_config import ModelShape
+from relax.backends.megatron.parallel import ParallelLayout
+from relax.errors import ArgumentError, InternalError
+
+_NOT_WEIGHTS = ("rotary_emb.inv_freq",)
+"""Endings of tensors that old checkpoints carry and every reader recomputes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart:
+    """This rank's part of a model, with parameters found by their global name.
+
+    Attributes:
+        shape: The whole model's shape.
+        layout: This rank's place.
+        padded_vocab_size: Rows of the embedding over all tensor ranks.
+        parameters: Global megatron name → this rank's parameter.
+    """
+
+    shape: ModelShape
+    layout: ParallelLayout
+    padded_vocab_size: int
+    parameters: Mapping[str, nn.Parameter]
+
+
+def model_part(
+    model: nn.Module,
+    *,
+    shape: ModelShape,
+    layout: ParallelLayout,
+    padded_vocab_size: int,
+) -> ModelPart:
+    """Names a model's parameters as the table does.
+
+    Args:
+        model: A GPTModel, wrapped or not.
+        shape: The whole model's shape.
+        layout: This rank's place.
+        padded_vocab_size: Rows of the embedding over all tensor ranks.
+
+    Returns:
+        The part.
+    """
+    core = unwrap(model)
+    numbers = [layer.layer_number - 1 for layer in core.decoder.layers]
+    parameters = {
+        _global_name(name, numbers): parameter
+        for name, parameter in core.named_parameters()
+    }
+    return ModelPart(
+        shape=shape,
+        layout=layout,
+        padded_vocab_size=padded_vocab_size,
+        parameters=parameters,
+    )
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The GPTModel inside DDP and Float16Module."""
+    while not hasattr(model, "decoder"):
+        model = model.module
+    return model
+
+
+def _global_name(name: str, layer_numbers: list[int]) -> str:
+    """A stage's own parameter name with the layer's number in the whole model."""
+    prefix = "decoder.layers."
+    if not name.startswith(prefix):
+        return name
+    local, rest = name.removeprefix(prefix).split(".", 1)
+    for ours, theirs in TRANSFORMER_ENGINE_NAMES.items():
+        if rest == theirs:
+            rest = ours
+    return f"{prefix}{layer_numbers[int(local)]}.{rest}"
+
+
+def expected_hf_names(shape: ModelShape) -> set[str]:
+    """Names of all HF tensors of a model."""
+    return {name for rule in rules_of(shape) for name in rule.hf}
+
+
+@torch.no_grad()
+def hf_to_megatron(tensors: Mapping[str, Tensor], part: ModelPart) -> None:
+    """Sets every parameter of this rank from HF tensors.
+
+    Args:
+        tensors: HF name → whole tensor, any float dtype; read one at a time.
+        part: This rank's part of the model.
+
+    Raises:
+        ArgumentError: A tensor is missing, unknown, or has another shape than the
+            model's config says.
+        InternalError: A parameter of the model has no rule.
+    """
+    _check_names(tensors, part.shape)
+    done: set[str] = set()
+    for rule in rules_of(part.shape):
+        for name in _holders(rule, part):
+            parts = [_own_slice(tensors[hf], rule, part) for hf in rule.hf]
+            _assign(part.parameters[name], fuse(parts, rule.fuse, part.shape), rule)
+            done.add(name)
+    forgotten = set(part.parameters) - done
+    if forgotten:
+        raise InternalError(f"parameters without a rule: {sorted(forgotten)[:5]}")
+
+
+def megatron_to_hf(part: ModelPart) -> Iterator[tuple[str, Tensor]]:
+    """Walks through the model as whole HF tensors, in the table's order.
+
+    A collective over the tensor and pipeline axes: every rank must take every item.
+
+    Args:
+        part: This rank's part of the model.
+
+    Yields:
+        HF name and tensor, in the parameters' dtype, on the layout's device; may share
+        memory with the parameter.
+    """
+    for rule in rules_of(part.shape):
+        parameter = part.parameters.get(rule.megatron)
+        if parameter is None:
+            whole = [None] * len(rule.hf)
+        else:
+            pieces = split(parameter.detach(), rule.fuse, part.shape)
+            whole = [_gathered(piece, rule, part) for piece in pieces]
+        for name, tensor in zip(rule.hf, whole, strict=True):
+            yield name, _from_owner(tensor, part)
+
+
+def _holders(rule: Rule, part: ModelPart) -> list[str]:
+    """This rank's parameters that the rule sets.
+
+    A tied embedding is a second parameter on the last of several stages.
+    """
+    names = [rule.megatron]
+    if part.shape.tied_embeddings and rule.megatron.startswith("embedding."):
+        names.append("output_layer.weight")
+    return [name for name in names if name in part.parameters]
+
+
+def _own_slice(tensor: Tensor, rule: Rule, part: ModelPart) -> Tensor:
+    if rule.fuse is Fuse.VOCAB:
+        if tensor.shape[0] != part.shape.vocab_size:
+            raise ArgumentError(
+                f"{rule.hf[0]} has {tensor.shape[0]} rows, config.json says "
+                f"vocab_size {part.shape.vocab_size}"
+            )
+        tensor = pad_rows(tensor, part.padded_vocab_size)
+    size, rank = part.layout.tensor_size, part.layout.tensor_rank
+    if rule.split is None or size == 1:
+        return tensor
+    if tensor.shape[rule.split] % size:
+        raise ArgumentError(
+            f"{rule.hf[0]} of shape {list(tensor.shape)} cannot be cut into {size} parts",
+            hint="choose another --tensor-model-parallel-size",
+        )
+    return tensor.chunk(size, dim=rule.split)[rank]
+
+
+def _assign(parameter: nn.Parameter, value: Tensor, rule: Rule) -> None:
+    if parameter.shape != value.shape:
+        raise ArgumentError(
+            f"{' + '.join(rule.hf)} give shape {list(value.shape)}, the model built from "
+            f"config.json has {list(parameter.shape)}",
+            hint="config.json and the weights are not of one model",
+        )
+    parameter.copy_(value)
+
+
+def _gathered(piece: Tensor, rule: Rule, part: ModelPart) -> Tensor:
+    """The piece of all tensor ranks together, without padded rows."""
+    size = part.layout.tensor_size
+    if rule.split is not None and size > 1:
+        pieces = [torch.empty_like(piece) for _ in range(size)]
+        dist.all_gather(pieces, piece.contiguous(), group=part.layout.tensor_group)
+        piece = torch.cat(pieces, dim=rule.split)
+    if rule.fuse is Fuse.VOCAB:
+        piece = piece[: part.shape.vocab_size]
+    return piece.contiguous()
+
+
+def _from_owner(tensor: Tensor | None, part: ModelPart) -> Tensor:
+    """The tensor on every stage, sent by the first stage that has it."""
+    layout = part.layout
+    if layout.pipeline_size == 1:
+        if tensor is None:
+            raise InternalError("a rule's parameter is nowhere in the model")
+        return tensor
+    descriptions: list[tuple[list[int], torch.dtype] | None]
+    descriptions = [None] * layout.pipeline_size
+    mine = None if tensor is None else (list(tensor.shape), tensor.dtype)
+    dist.all_gather_object(descriptions, mine, group=layout.pipeline_group)
+    for stage, description in enumerate(descriptions):
+        if description is not None:
+            break
+    else:
+        raise InternalError("a rule's parameter is on no stage")
+    if stage != layout.pipeline_rank:
+        dims, dtype = description
+        tensor = torch.empty(dims, dtype=dtype, device=layout.device)
+    source = dist.get_global_rank(layout.pipeline_group, stage)
+    dist.broadcast(tensor, src=source, group=layout.pipeline_group)
+    return tensor
+
+
+def _check_names(tensors: Mapping[str, Tensor], shape: ModelShape) -> None:
+    expected = expected_hf_names(shape)
+    given = {name for name in tensors if not name.endswith(_NOT_WEIGHTS)}
+    if shape.tied_embeddings:
+        # Some writers store the tied output layer a second time.
+        given.discard("lm_head.weight")
+    for what, names in (
+        ("has no", expected - given),
+        ("has an unknown", given - expected),
+    ):
+        if names:
+            raise ArgumentError(
+                f"the checkpoint {what} {sorted(names)[0]!r} ({len(names)} such tensors "
+                f"for a {shape.family} model)",
+                hint="config.json and the weights are not of one model",
+            )

@@ -1,0 +1,214 @@
+"""From a `ModelShape` and the user's settings to megatron-core's GPTModel.
+
+Everything that knows how megatron-core builds a model is in this file; a newer core
+that names another class changes it and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from torch.nn.functional import silu
+
+from relax.arguments.groups.layout import LayoutSettings
+from relax.arguments.groups.megatron import MegatronSettings
+from relax.backends.megatron.cpu import cpu_device, has_gpu, refuse_on_cpu
+from relax.backends.megatron.model.attention import CausalAttention
+from relax.backends.megatron.model.hf_config import ModelShape
+from relax.backends.megatron.model.norm import RmsNorm
+from relax.backends.megatron.parallel import ParallelLayout
+from relax.errors import ArgumentError
+
+VOCAB_MULTIPLE = 128
+"""The embedding of each tensor rank is padded to a multiple of this many rows, which
+GPU kernels like; upstream's ``--make-vocab-size-divisible-by``."""
+
+_SHAPE_FIELDS = {
+    "num_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "ffn_hidden_size": "ffn_hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "num_query_groups": "num_query_groups",
+    "kv_channels": "kv_channels",
+    "add_qkv_bias": "qkv_bias",
+    "qk_layernorm": "qk_norm",
+}
+"""TransformerConfig field → ModelShape field: what the weights themselves decide."""
+
+
+def padded_vocab_size(shape: ModelShape, layout: ParallelLayout) -> int:
+    """Rows of the embedding over all tensor ranks, padding included."""
+    multiple = VOCAB_MULTIPLE * layout.tensor_size
+    return -(-shape.vocab_size // multiple) * multiple
+
+
+def transformer_config(
+    shape: ModelShape, settings: MegatronSettings, sizes: LayoutSettings
+) -> TransformerConfig:
+    """megatron's configuration: the shape, our defaults, then the user's fields.
+
+    Args:
+        shape: From the HF config.
+        settings: ``transformer`` holds the fields that the user set; they win.
+        sizes: Parallel sizes.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ArgumentError: A field contradicts the weights' shape, is unknown, or megatron
+            refuses the combination.
+    """
+    _refuse_contradictions(shape, settings.transformer)
+    refuse_on_cpu(settings.transformer, context_size=sizes.context_parallel_size)
+    values = _shape_values(shape) | _our_values(settings, sizes) | settings.transformer
+    unknown = set(values) - {field.name for field in fields(TransformerConfig)}
+    if unknown:
+        raise ArgumentError(
+            f"TransformerConfig has no field {', '.join(sorted(unknown))}",
+            hint="--help lists the fields of the installed megatron-core",
+        )
+    if shape.num_query_groups % sizes.tensor_model_parallel_size:
+        raise ArgumentError(
+            f"--tensor-model-parallel-size {sizes.tensor_model_parallel_size} does not "
+            f"divide the model's {shape.num_query_groups} key/value heads"
+        )
+    if values["bf16"] and values["params_dtype"] is torch.float32:
+        values["params_dtype"] = torch.bfloat16
+    if values["fp16"] and values["params_dtype"] is torch.float32:
+        values["params_dtype"] = torch.float16
+    try:
+        return TransformerConfig(**values)
+    except (AssertionError, ValueError, TypeError) as error:
+        raise ArgumentError(
+            f"megatron-core refuses this configuration: {error}",
+            hint="look at the TransformerConfig flags of this run",
+        ) from error
+
+
+def build_model(
+    shape: ModelShape,
+    config: TransformerConfig,
+    *,
+    settings: MegatronSettings,
+    layout: ParallelLayout,
+) -> torch.nn.Module:
+    """Builds this rank's part of the model, weights not yet set.
+
+    Args:
+        shape: From the HF config.
+        config: From `transformer_config`.
+        settings: Which layer implementation to use.
+        layout: This rank's place.
+
+    Returns:
+        A GPTModel on the layout's device, in Float16Module when the parameters are
+        half precision. Its parameters hold arbitrary values.
+    """
+    with cpu_device():
+        model = GPTModel(
+            config=config,
+            transformer_layer_spec=_layer_spec(shape, config, settings),
+            vocab_size=padded_vocab_size(shape, layout),
+            max_sequence_length=shape.max_position_embeddings,
+            pre_process=layout.is_first_stage,
+            post_process=layout.is_last_stage,
+            parallel_output=True,
+            share_embeddings_and_output_weights=shape.tied_embeddings,
+            position_embedding_type="rope",
+            rotary_base=shape.rotary_base,
+            rope_scaling=shape.rope_scaling_factor is not None,
+            rope_scaling_factor=shape.rope_scaling_factor or 1.0,
+            pg_collection=layout.groups,
+        ).to(layout.device)
+        if config.bf16 or config.fp16:
+            return Float16Module(config, model)
+        return model
+
+
+def _layer_spec(
+    shape: ModelShape, config: TransformerConfig, settings: MegatronSettings
+) -> ModuleSpec | TransformerBlockSubmodules:
+    if settings.transformer_impl == "transformer_engine":
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=shape.qk_norm)
+    layer = get_gpt_layer_local_spec(
+        qk_layernorm=shape.qk_norm, normalization="RMSNorm"
+    )
+    layer.submodules.input_layernorm = RmsNorm
+    layer.submodules.pre_mlp_layernorm = RmsNorm
+    attention = layer.submodules.self_attention.submodules
+    attention.core_attention = CausalAttention
+    if shape.qk_norm:
+        attention.q_layernorm = RmsNorm
+        attention.k_layernorm = RmsNorm
+    layers = config.num_layers // config.pipeline_model_parallel_size
+    return TransformerBlockSubmodules(layer_specs=[layer] * layers, layer_norm=RmsNorm)
+
+
+def _shape_values(shape: ModelShape) -> dict[str, Any]:
+    values = {name: getattr(shape, ours) for name, ours in _SHAPE_FIELDS.items()}
+    return values | {
+        "layernorm_epsilon": shape.norm_epsilon,
+        "normalization": "RMSNorm",
+        "activation_func": silu,
+        "gated_linear_unit": True,
+        "add_bias_linear": False,
+    }
+
+
+def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, Any]:
+    """Fields that neither the weights nor the user decide."""
+    fused = settings.transformer_impl == "transformer_engine"
+    return {
+        "tensor_model_parallel_size": sizes.tensor_model_parallel_size,
+        "pipeline_model_parallel_size": sizes.pipeline_model_parallel_size,
+        "context_parallel_size": sizes.context_parallel_size,
+        "expert_model_parallel_size": sizes.expert_model_parallel_size,
+        "sequence_parallel": sizes.sequence_parallel,
+        "params_dtype": torch.float32,
+        "bf16": False,
+        "fp16": False,
+        "pipeline_dtype": torch.float32,
+        # Micro-batches of one step have different padded lengths.
+        "variable_seq_lengths": sizes.pipeline_model_parallel_size > 1,
+        # The loss hands over a sum and a count; megatron adds the counts over all
+        # micro-batches and ranks and divides the gradients once.
+        "calculate_per_token_loss": True,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "attention_softmax_in_fp32": True,
+        # Every weight is loaded; drawing random ones first would only take time.
+        "perform_initialization": False,
+        "use_cpu_initialization": not has_gpu(),
+        "deterministic_mode": settings.deterministic_mode,
+        "masked_softmax_fusion": fused,
+        "bias_activation_fusion": fused,
+        "bias_dropout_fusion": fused,
+        "apply_rope_fusion": False,
+        "gradient_accumulation_fusion": False,
+        "batch_p2p_comm": has_gpu(),
+        "persist_layer_norm": fused,
+    }
+
+
+def _refuse_contradictions(shape: ModelShape, chosen: Mapping[str, Any]) -> None:
+    for name, ours in _SHAPE_FIELDS.items():
+        from_weights = getattr(shape, ours)
+        if name in chosen and chosen[name] != from_weights:
+            raise ArgumentError(
+                f"--{name.replace('_', '-')} {chosen[name]} contradicts the checkpoint, "
+                f"whose config.json says {from_weights}",
+                hint="leave the flag out: the shape is read from --hf-checkpoint",
+            )

@@ -1,0 +1,156 @@
+"""The parallel layout of one training process, and the only door to megatron's state.
+
+`open_layout` starts torch.distributed and megatron's groups and returns what the rest of
+the package needs as one frozen value; no other module asks megatron's globals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
+
+from relax.arguments.groups.layout import LayoutSettings
+from relax.backends.megatron.cpu import has_gpu, training_device
+from relax.errors import ArgumentError, InternalError
+
+GROUP_TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelLayout:
+    """Where this process stands on every parallel axis.
+
+    Attributes:
+        rank: Global rank, 0 ≤ rank < world_size.
+        world_size: Training processes.
+        device: Device of the model's tensors.
+        tensor_size: Processes that share each layer's matrices.
+        tensor_rank: This process among them.
+        pipeline_size: Stages.
+        pipeline_rank: This process's stage.
+        data_size: Replicas that each see other samples.
+        data_rank: This process's replica.
+        tensor_group: Process group of the tensor axis.
+        pipeline_group: Process group of the pipeline axis.
+        data_group: Process group of the data axis, context parallel ranks included.
+        model_group: Tensor and pipeline axes together: one whole model.
+        last_stage_rank: Global rank of the last stage of this pipeline.
+        groups: megatron's own collection of all groups.
+    """
+
+    rank: int
+    world_size: int
+    device: torch.device
+    tensor_size: int
+    tensor_rank: int
+    pipeline_size: int
+    pipeline_rank: int
+    data_size: int
+    data_rank: int
+    tensor_group: dist.ProcessGroup
+    pipeline_group: dist.ProcessGroup
+    data_group: dist.ProcessGroup
+    model_group: dist.ProcessGroup
+    last_stage_rank: int
+    groups: ProcessGroupCollection
+
+    @property
+    def is_first_stage(self) -> bool:
+        """Whether this process holds the input embedding."""
+        return self.pipeline_rank == 0
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether this process holds the output layer."""
+        return self.pipeline_rank == self.pipeline_size - 1
+
+
+def open_layout(
+    settings: LayoutSettings, *, rank: int, world_size: int, init_method: str, seed: int
+) -> ParallelLayout:
+    """Joins the process group and builds megatron's groups.
+
+    Args:
+        settings: Sizes of the axes.
+        rank: This process's global rank.
+        world_size: Training processes.
+        init_method: Meeting place, ``file:///…`` or ``tcp://host:port``.
+        seed: Start of megatron's random states on a GPU.
+
+    Returns:
+        The layout.
+
+    Raises:
+        ArgumentError: The sizes do not divide the number of processes.
+        InternalError: This process has already joined a group.
+    """
+    _check_sizes(settings, world_size)
+    if dist.is_initialized():
+        raise InternalError("torch.distributed is already initialised in this process")
+    if has_gpu():
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group(
+        backend="nccl" if has_gpu() else "gloo",
+        init_method=init_method,
+        rank=rank,
+        world_size=world_size,
+        timeout=GROUP_TIMEOUT,
+    )
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=settings.tensor_model_parallel_size,
+        pipeline_model_parallel_size=settings.pipeline_model_parallel_size,
+        context_parallel_size=settings.context_parallel_size,
+        expert_model_parallel_size=settings.expert_model_parallel_size,
+        create_gloo_process_groups=has_gpu(),
+    )
+    torch.manual_seed(seed)
+    if has_gpu():
+        model_parallel_cuda_manual_seed(seed)
+    return ParallelLayout(
+        rank=rank,
+        world_size=world_size,
+        device=training_device(),
+        tensor_size=parallel_state.get_tensor_model_parallel_world_size(),
+        tensor_rank=parallel_state.get_tensor_model_parallel_rank(),
+        pipeline_size=parallel_state.get_pipeline_model_parallel_world_size(),
+        pipeline_rank=parallel_state.get_pipeline_model_parallel_rank(),
+        data_size=parallel_state.get_data_parallel_world_size(),
+        data_rank=parallel_state.get_data_parallel_rank(),
+        tensor_group=parallel_state.get_tensor_model_parallel_group(),
+        pipeline_group=parallel_state.get_pipeline_model_parallel_group(),
+        data_group=parallel_state.get_data_parallel_group(with_context_parallel=True),
+        model_group=parallel_state.get_model_parallel_group(),
+        last_stage_rank=parallel_state.get_pipeline_model_parallel_last_rank(),
+        groups=ProcessGroupCollection.use_mpu_process_groups(),
+    )
+
+
+def close_layout() -> None:
+    """Leaves megatron's groups and the process group; harmless when there are none."""
+    if parallel_state.is_initialized():
+        parallel_state.destroy_model_parallel()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _check_sizes(settings: LayoutSettings, world_size: int) -> None:
+    axes = {
+        "--tensor-model-parallel-size": settings.tensor_model_parallel_size,
+        "--pipeline-model-parallel-size": settings.pipeline_model_parallel_size,
+        "--context-parallel-size": settings.context_parallel_size,
+    }
+    product = 1
+    for size in axes.values():
+        product *= size
+    if world_size % product:
+        spelled = " × ".join(f"{flag} {size}" for flag, size in axes.items())
+        raise ArgumentError(
+            f"{world_size} training processes cannot be split by {spelled} = {product}",
+            hint="--actor-num-nodes × --actor-num-gpus-per-node must be a multiple of it",
+        )

@@ -1,0 +1,184 @@
+"""The one forward pass that log-prob passes and training share.
+
+`ScoringModel` runs a micro-batch and returns scores of its response tokens. The output
+layer sees only the positions that predict a response token: logits of prompts and of
+padding are never computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor, nn
+
+from relax.backends.megatron.convert.weights import unwrap
+from relax.backends.megatron.parallel import ParallelLayout
+from relax.backends.megatron.step.batch import MicroBatch
+from relax.backends.megatron.step.logprob import TokenScores, VocabPart, token_scores
+
+
+class ScoringModel:
+    """A model that scores response tokens.
+
+    Args:
+        model: GPTModel, wrapped or not.
+        layout: This rank's place.
+        vocab_size: Real tokens.
+        padded_vocab_size: Columns of the output layer over all tensor ranks.
+        temperature: Logits are divided by it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        layout: ParallelLayout,
+        vocab_size: int,
+        padded_vocab_size: int,
+        temperature: float,
+    ) -> None:
+        self.model = model
+        self.layout = layout
+        self.temperature = temperature
+        self.vocab_part = _vocab_part(layout, vocab_size, padded_vocab_size)
+        self._batch: MicroBatch | None = None
+        core = unwrap(model)
+        # Under sequence parallelism the output layer's input is a part of the sequence,
+        # so the positions can only be chosen after it.
+        self._choose_before = not core.config.sequence_parallel
+        self._mixed = core.config.bf16 or core.config.fp16
+        if layout.is_last_stage and self._choose_before:
+            core.output_layer.register_forward_pre_hook(self._choose_positions)
+
+    def run(self, batch: MicroBatch) -> Tensor:
+        """Runs a micro-batch through this rank's stage.
+
+        Returns:
+            On the last stage the logits of the response tokens, [N, V]; before it the
+            hidden states for the next stage.
+        """
+        self._batch = batch
+        extra: dict[str, Any] = {"fp32_output": False} if self._mixed else {}
+        try:
+            output = self.model(
+                input_ids=batch.tokens_BS,
+                position_ids=batch.positions_BS,
+                attention_mask=None,
+                **extra,
+            )
+        finally:
+            self._batch = None
+        if not self.layout.is_last_stage:
+            return output
+        if self._choose_before:
+            return output.flatten(0, 1)
+        return output[batch.response_rows_N, batch.response_sources_N]
+
+    def scores(
+        self, logits_NV: Tensor, batch: MicroBatch, *, entropy: bool  # noqa: N803
+    ) -> TokenScores:
+        """Scores the response tokens of a micro-batch from its logits."""
+        return token_scores(
+            logits_NV,
+            batch.targets_N,
+            temperature=self.temperature,
+            part=self.vocab_part,
+            entropy=entropy,
+        )
+
+    def _choose_positions(
+        self, _: nn.Module, inputs: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """Keeps of the hidden states [S, B, H] those that predict a response, [N, 1, H]."""
+        batch = self._batch
+        if batch is None:
+            return inputs
+        hidden, *rest = inputs
+        chosen = hidden[batch.response_sources_N, batch.response_rows_N]
+        return chosen.unsqueeze(1), *rest
+
+
+def run_schedule(
+    model: nn.Module,
+    batches: Sequence[MicroBatch],
+    step: Callable[[Iterator[MicroBatch], nn.Module], Any],
+    *,
+    forward_only: bool,
+) -> list[Any]:
+    """Runs micro-batches through megatron's schedule for this layout.
+
+    Args:
+        model: The wrapped or bare model.
+        batches: Micro-batches; all ranks of one model pass the same.
+        step: megatron's forward step function.
+        forward_only: No gradients.
+
+    Returns:
+        What the last stage's function gave for each micro-batch; empty on others.
+    """
+    return get_forward_backward_func()(
+        forward_step_func=step,
+        data_iterator=iter(batches),
+        model=[model],
+        num_microbatches=len(batches),
+        seq_length=max(batch.padded_length for batch in batches),
+        micro_batch_size=max(len(batch.rows) for batch in batches),
+        forward_only=forward_only,
+        collect_non_loss_data=forward_only,
+    )
+
+
+@torch.no_grad()
+def score_batches(
+    scoring: ScoringModel, batches: Sequence[MicroBatch], *, entropy: bool
+) -> list[TokenScores]:
+    """Scores micro-batches without gradients.
+
+    Args:
+        scoring: The model.
+        batches: Micro-batches.
+        entropy: Also compute entropies.
+
+    Returns:
+        CPU tensors, one entry a micro-batch, on every stage.
+    """
+
+    def step(
+        iterator: Iterator[MicroBatch], _: nn.Module
+    ) -> tuple[Tensor, Callable[..., TokenScores]]:
+        batch = next(iterator)
+
+        def collect(logits: Tensor, **_: Any) -> TokenScores:
+            scores = scoring.scores(logits, batch, entropy=entropy)
+            return TokenScores(*(s if s is None else s.cpu() for s in scores))
+
+        return scoring.run(batch), collect
+
+    scores = run_schedule(scoring.model, batches, step, forward_only=True)
+    return _on_every_stage(scores, scoring.layout)
+
+
+def _on_every_stage(
+    scores: list[TokenScores], layout: ParallelLayout
+) -> list[TokenScores]:
+    if layout.pipeline_size == 1:
+        return scores
+    box: list[Any] = [scores if layout.is_last_stage else None]
+    dist.broadcast_object_list(
+        box, src=layout.last_stage_rank, group=layout.pipeline_group
+    )
+    return box[0]
+
+
+def _vocab_part(
+    layout: ParallelLayout, vocab_size: int, padded_vocab_size: int
+) -> VocabPart:
+    columns = padded_vocab_size // layout.tensor_size
+    start = columns * layout.tensor_rank
+    width = min(max(vocab_size - start, 0), columns)
+    group = layout.tensor_group if layout.tensor_size > 1 else None
+    return VocabPart(start=start, width=width, group=group)

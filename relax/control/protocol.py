@@ -1,0 +1,140 @@
+"""What console and driver say to each other over the run's unix socket.
+
+    POST /v1/command   CommandRequest  →  CommandAnswer
+    GET  /v1/status                    →  RunStatus
+    GET  /v1/stacks                    →  Stacks
+
+Every request names the protocol version, its own id (repeating it is harmless: the
+first answer comes again) and what its sender saw; if that is no longer so, the answer is
+a refusal that says what is now. What became of an accepted command is an event of type
+``command`` with the same id.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL_VERSION = 1
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CommandKind(StrEnum):
+    """Commands of a run. The first block acts at safe points, the second at once."""
+
+    PAUSE = "pause"
+    CONTINUE = "continue"
+    STEP_STAGE = "step-stage"
+    STEP_ROLLOUT = "step-rollout"
+    SET_STOPS = "set-stops"
+    WITHDRAW = "withdraw"
+
+    ABORT_GENERATION = "abort-generation"
+    STOP = "stop"
+    KILL = "kill"
+
+
+class Seen(_Message):
+    """What the sender saw when its person pressed the key.
+
+    None means "whatever is now": a command that is right in any state, e.g. stop.
+    """
+
+    attempt: int | None = None
+    rollout_id: int | None = None
+    stage: str | None = None
+    mode: str | None = None
+
+
+class CommandRequest(_Message):
+    """One command.
+
+    Attributes:
+        id: Unique; a repeated id gets the first answer again.
+        by: Who asks, e.g. ``alice@login1:4242``.
+        conditions: For ``set-stops``: all stop conditions, as their texts.
+        target: For ``withdraw``: the id of the command to take back.
+    """
+
+    protocol: int = PROTOCOL_VERSION
+    id: str = Field(min_length=1, max_length=64)
+    by: str = Field(max_length=200)
+    kind: CommandKind
+    seen: Seen = Seen()
+    conditions: tuple[str, ...] = ()
+    target: str = ""
+
+
+class CommandAnswer(_Message):
+    """Accepted or refused.
+
+    Attributes:
+        reason: Why it was refused; '' when accepted.
+        waits_for: The safe point an accepted command waits for, e.g.
+            ``after generate of rollout 3``; '' when it acted at once.
+        seconds: About how long until then; None when unknown.
+    """
+
+    id: str
+    accepted: bool
+    reason: str = ""
+    waits_for: str = ""
+    seconds: float | None = None
+
+
+class ActionState(_Message):
+    """Whether a command is possible now, and why not."""
+
+    possible: bool
+    reason: str = ""
+
+
+class ConsoleSeen(_Message):
+    """A console that talked to the run lately."""
+
+    by: str
+    seconds_ago: float
+
+
+class RunStatus(_Message):
+    """The run as it is now.
+
+    Attributes:
+        phase: ``starting``, ``running``, ``paused``, ``stopping`` or ``ended``.
+        stage: The stage that runs, or comes next when paused; '' before the first.
+        pending: Ids of accepted commands that wait for a safe point.
+        actions: By `CommandKind` value.
+        processes: ``{name: pid}`` of the run's processes.
+    """
+
+    protocol: int = PROTOCOL_VERSION
+    run_id: str
+    attempt: int
+    phase: Literal["starting", "running", "paused", "stopping", "ended"]
+    mode: str
+    rollout_id: int
+    num_rollout: int
+    stage: str = ""
+    stage_seconds: float = 0.0
+    pending: tuple[str, ...] = ()
+    stop_conditions: tuple[str, ...] = ()
+    actions: dict[str, ActionState] = {}
+    consoles: tuple[ConsoleSeen, ...] = ()
+    processes: dict[str, int] = {}
+
+
+class Stacks(_Message):
+    """Python stacks of the run's processes, innermost line last.
+
+    Attributes:
+        stacks: ``{process: text}``; a process that did not answer is in ``missing``.
+        missing: ``{process: why}``.
+    """
+
+    stacks: dict[str, str]
+    missing: dict[str, str] = {}

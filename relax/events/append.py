@@ -1,0 +1,157 @@
+"""Appending to the event log: one writer thread with a bounded queue.
+
+``append`` never waits for the disk and never raises; what had to be dropped because the
+queue was full is counted and reported by the next heartbeat. ``sync=True`` asks for an
+fsync after the event, which the writer does between events, never inside a step.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from relax.control.run_folder import boot_id
+from relax.events.encoding import encode_event
+from relax.events.tail import event_files, last_event
+from relax.events.types import AttemptOpened, Event, Payload
+
+FILE_BYTES = 64 * 1024 * 1024
+QUEUE_EVENTS = 10_000
+JOIN_SECONDS = 10.0
+
+
+class EventWriter:
+    """Appends the events of one attempt.
+
+    Args:
+        run_dir: The run folder.
+        run_id: The run's id.
+        attempt: From 1; the files are ``events/aNN-MMM.jsonl``.
+        state: Gives the controller's state for the snapshot that begins each file.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        run_id: str,
+        attempt: int,
+        state: Callable[[], Mapping[str, Any] | None] = lambda: None,
+    ) -> None:
+        self._folder = run_dir / "events"
+        self._run_id = run_id
+        self._attempt = attempt
+        self._state = state
+        self._queue: queue.Queue[tuple[Event, bool] | None] = queue.Queue(QUEUE_EVENTS)
+        self._thread = threading.Thread(target=self._drain, name="events", daemon=True)
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._file_number = 0
+        self._descriptor = -1
+        self._size = 0
+        self.dropped = 0
+        self.failure: OSError | None = None
+
+    def open(self) -> Self:
+        """Opens the attempt's first file and starts the writer.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        before = last_event(self._folder.parent)
+        self._seq = before.seq + 1 if before else 0
+        self._open_file()
+        self._thread.start()
+        return self
+
+    def append(self, payload: Payload, *, sync: bool = False) -> None:
+        """Appends an event; returns at once.
+
+        Args:
+            payload: What happened.
+            sync: Ask for an fsync after it (at stage ends).
+        """
+        with self._lock:
+            event = self._stamp(payload)
+            try:
+                self._queue.put_nowait((event, sync))
+                self._seq += 1
+            except queue.Full:
+                self.dropped += 1
+
+    def close(self) -> None:
+        """Writes what is queued, syncs and ends the writer."""
+        if not self._thread.is_alive():
+            return
+        self._queue.put(None)
+        self._thread.join(JOIN_SECONDS)
+
+    def __enter__(self) -> Self:
+        """Opens the log."""
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the log."""
+        self.close()
+
+    def _stamp(self, payload: Payload) -> Event:
+        return Event(self._seq, self._attempt, time.time(), time.monotonic(), payload)
+
+    def _open_file(self) -> None:
+        name = f"a{self._attempt:02d}-{self._file_number:03d}.jsonl"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._descriptor = os.open(self._folder / name, flags, 0o600)
+        self._file_number += 1
+        self._size = 0
+        with self._lock:
+            opened = AttemptOpened(
+                run_id=self._run_id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                boot_id=boot_id(),
+                state=self._state(),
+            )
+            event = self._stamp(opened)
+            self._seq += 1
+        self._write(encode_event(event))
+
+    def _write(self, line: bytes) -> None:
+        view = memoryview(line)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+        self._size += len(line)
+
+    def _drain(self) -> None:
+        while (item := self._queue.get()) is not None:
+            event, sync = item
+            try:
+                self._write(encode_event(event))
+                if sync:
+                    os.fsync(self._descriptor)
+            except OSError as error:
+                # A full disk must not stop training; the heartbeat tells of the loss.
+                self.failure = error
+                self.dropped += 1
+        if self._descriptor >= 0:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def attempts(run_dir: Path) -> int:
+    """Number of attempts that the event log holds."""
+    files = event_files(run_dir)
+    return max((int(file.name[1:3]) for file in files), default=0)

@@ -1,0 +1,133 @@
+"""Events as lines of JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from relax.errors import RecordError, RecordTooNew
+from relax.events.types import PAYLOADS, SCHEMA_VERSION, Event, Payload, Unknown
+from relax.measure.reduction import (
+    decode_metrics,
+    decode_number,
+    encode_metrics,
+    encode_number,
+)
+
+_ENVELOPE = ("v", "seq", "attempt", "wall", "mono", "type")
+
+
+def encode_event(event: Event) -> bytes:
+    """One event as one line, newline included.
+
+    Raises:
+        ValueError: A field holds something that is not plain data.
+    """
+    payload = event.payload
+    line: dict[str, Any] = {
+        "v": SCHEMA_VERSION,
+        "seq": event.seq,
+        "attempt": event.attempt,
+        "wall": round(event.wall, 6),
+        "mono": round(event.mono, 6),
+        "type": payload.type,
+    }
+    if isinstance(payload, Unknown):
+        line["type"] = payload.name
+        line.update(payload.fields)
+    else:
+        for spec in dataclasses.fields(payload):
+            value = getattr(payload, spec.name)
+            line[spec.name] = (
+                encode_metrics(value)
+                if spec.metadata.get("codec") == "metrics"
+                else _plain(value)
+            )
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # A lone surrogate (from a file name or a broken decoder) cannot be UTF-8.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def decode_event(line: bytes) -> Event:
+    """The event of one line.
+
+    Raises:
+        RecordError: The line is not an event.
+        RecordTooNew: A newer schema wrote it.
+    """
+    try:
+        fields = json.loads(line)
+        version, seq, attempt = fields["v"], fields["seq"], fields["attempt"]
+        wall, mono, kind = fields["wall"], fields["mono"], fields["type"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"not an event: {line[:80]!r}") from error
+    if version > SCHEMA_VERSION:
+        raise RecordTooNew(
+            f"event {seq} has schema version {version}, this version reads up to "
+            f"{SCHEMA_VERSION}",
+            hint="open the run with the relax-tui that wrote it, or a newer one",
+        )
+    own = {name: value for name, value in fields.items() if name not in _ENVELOPE}
+    return Event(seq, attempt, wall, mono, _decode_payload(kind, own))
+
+
+def _decode_payload(kind: str, fields: Mapping[str, Any]) -> Payload:
+    payload_type = PAYLOADS.get(kind)
+    if payload_type is None:
+        return Unknown(name=kind, fields=fields)
+    decoders = _decoders(payload_type)
+    try:
+        # Fields that this version does not know were added later: they are skipped.
+        return payload_type(
+            **{
+                name: decoders[name](value)
+                for name, value in fields.items()
+                if name in decoders
+            }
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise RecordError(f"event {kind!r} lacks a field: {error}") from error
+
+
+@functools.cache
+def _decoders(payload_type: type[Payload]) -> dict[str, Callable[[Any], Any]]:
+    hints = typing.get_type_hints(payload_type)
+    return {
+        spec.name: decode_metrics
+        if spec.metadata.get("codec") == "metrics"
+        else _decoder(hints[spec.name])
+        for spec in dataclasses.fields(payload_type)
+    }
+
+
+def _decoder(hint: Any) -> Callable[[Any], Any]:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        inner = _decoder(typing.get_args(hint)[0])
+        return lambda value: None if value is None else inner(value)
+    if typing.get_origin(hint) is tuple:
+        return tuple
+    if hint is float:
+        return decode_number
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return hint
+    return _identity
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return encode_number(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

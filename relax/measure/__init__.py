@@ -1,0 +1,1 @@
+"""Every formula on arrays, in one place, without torch: counts, sums, differences."""

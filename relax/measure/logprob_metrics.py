@@ -1,0 +1,301 @@
+"""Statistics of a rollout's per-token columns: log-probs, KL, entropy, advantages.
+
+Keys under ``rollout/`` have upstream's formula: the masked token mean of each sample,
+averaged over samples. The differences are ours: counted over tokens, with extremes,
+quantiles and units in the last place beside each mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from relax.errors import RecordError
+from relax.measure.difference import (
+    TokenDifference,
+    absolute_quantiles,
+    compare_tokens,
+)
+from relax.measure.nonfinite import Floats, Mask, count_nonfinite
+from relax.measure.reduction import Gauge, Max, Mean, Reduction, Sum
+
+AVERAGED_COLUMNS = (
+    "log_probs",
+    "ref_log_probs",
+    "rollout_log_probs",
+    "advantages",
+    "returns",
+    "entropy",
+)
+
+Column = Sequence[Floats | None]
+Float64s = npt.NDArray[np.float64]
+
+
+def logprob_metrics(
+    columns: Mapping[str, Column], masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """Reduces the per-token columns of one rollout.
+
+    Args:
+        columns: Column name to one array [R] a sample, None where that sample has none.
+            A column that is missing, or None throughout, gives no keys.
+        masks: Loss mask of each sample, shape [R].
+
+    Returns:
+        Name to reduction:
+
+        ``rollout/<column>``  masked token mean a sample, averaged over samples; a
+            sample with an empty mask adds 0 and counts, as upstream has it.
+        ``rollout/kl``, ``rollout/kl_k3``  the same, of log_probs against ref_log_probs.
+        ``rollout/tokens_unmasked``, ``rollout/tokens_masked``  counts.
+        ``logprob_ref/…``  log_probs against ref_log_probs, by token.
+        ``logprob_rollout/…``  log_probs against rollout_log_probs, by token.
+        ``logprob_entropy/gap``, ``…/gap_square``  -log_prob - entropy and its square,
+            by token: their mean is 0 within sampling error for a model that scores
+            what it sampled.
+        ``nonfinite/<column>``, ``nonfinite_masked/<column>``  counts.
+
+    Raises:
+        RecordError: A column's length, or an array's shape, does not fit the masks.
+    """
+    _require_alignment(columns, masks)
+    present = {
+        name: column
+        for name, column in columns.items()
+        if any(values is not None for values in column)
+    }
+    unmasked = sum(int(np.count_nonzero(mask)) for mask in masks)
+    metrics: dict[str, Reduction] = {
+        "rollout/tokens_unmasked": Sum(unmasked),
+        "rollout/tokens_masked": Sum(sum(mask.size for mask in masks) - unmasked),
+    }
+    for name, column in present.items():
+        metrics |= _nonfinite(name, column, masks)
+        if name in AVERAGED_COLUMNS:
+            metrics[f"rollout/{name}"] = sample_mean(column, masks)
+    log_probs = present.get("log_probs")
+    if log_probs is None:
+        return metrics
+    if (reference := present.get("ref_log_probs")) is not None:
+        metrics |= _reference_metrics(log_probs, reference, masks)
+    if (rollout := present.get("rollout_log_probs")) is not None:
+        metrics |= _difference_metrics("logprob_rollout", log_probs, rollout, masks)
+        metrics |= _slope(log_probs, rollout, masks)
+    if (entropy := present.get("entropy")) is not None:
+        metrics |= _entropy_gap(log_probs, entropy, masks)
+    return metrics
+
+
+def _require_alignment(columns: Mapping[str, Column], masks: Sequence[Mask]) -> None:
+    """Refuses a column that is not aligned to the masks, naming sample and sizes."""
+    for name, column in columns.items():
+        if len(column) != len(masks):
+            raise RecordError(
+                f"column {name} has {len(column)} samples, the masks have {len(masks)}"
+            )
+        for sample, (values, mask) in enumerate(zip(column, masks, strict=True)):
+            if values is not None and values.shape != mask.shape:
+                raise RecordError(
+                    f"{values.shape[0]} values for {mask.shape[0]} response tokens",
+                    where=f"samples[{sample}].{name}",
+                )
+
+
+def sample_mean(column: Column, masks: Sequence[Mask]) -> Mean:
+    """Upstream's report of a per-token column.
+
+    Args:
+        column: One array [R] a sample; samples with None are not counted.
+        masks: Loss mask of each sample, shape [R].
+
+    Returns:
+        Sum over samples of the masked token mean, and the number of samples. A sample
+        whose mask is empty adds nothing and is counted.
+    """
+    total, count = 0.0, 0
+    for values, mask in zip(column, masks, strict=True):
+        if values is None:
+            continue
+        count += 1
+        kept = values[mask.astype(bool)]
+        if kept.size:
+            total += float(kept.sum(dtype=np.float64)) / kept.size
+    return Mean(total, count)
+
+
+def _nonfinite(
+    name: str, column: Column, masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """Non-finite values of a column, those under a mask apart."""
+    unmasked = everywhere = 0
+    for values, mask in zip(column, masks, strict=True):
+        if values is not None:
+            unmasked += count_nonfinite(values, mask=mask).total
+            everywhere += count_nonfinite(values).total
+    return {
+        f"nonfinite/{name}": Sum(unmasked),
+        f"nonfinite_masked/{name}": Sum(everywhere - unmasked),
+    }
+
+
+def _pairs(
+    left: Column, right: Column, masks: Sequence[Mask]
+) -> list[tuple[Floats, Floats, Mask]]:
+    """Samples that have both columns."""
+    return [
+        (a, b, mask)
+        for a, b, mask in zip(left, right, masks, strict=True)
+        if a is not None and b is not None
+    ]
+
+
+def compare_columns(
+    left: Column,
+    right: Column,
+    masks: Sequence[Mask],
+    *,
+    sample_indices: Sequence[int] | None = None,
+) -> TokenDifference | None:
+    """Compares two columns over all samples that have both.
+
+    Args:
+        left: One array [R] a sample, or None.
+        right: The other column.
+        masks: Loss mask of each sample.
+        sample_indices: Names of the samples in the places; None: 0, 1, 2 …
+
+    Returns:
+        The merged difference, or None when no sample has both.
+
+    Raises:
+        RecordError: Shapes do not match.
+    """
+    indices = range(len(masks)) if sample_indices is None else sample_indices
+    parts = [
+        compare_tokens(a, b, mask, sample_index=index)
+        for a, b, mask, index in zip(left, right, masks, indices, strict=True)
+        if a is not None and b is not None
+    ]
+    return reduce(TokenDifference.merge, parts) if parts else None
+
+
+def _difference_metrics(
+    prefix: str, left: Column, right: Column, masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """Counts, extremes and quantiles of left - right over unmasked tokens."""
+    difference = compare_columns(left, right, masks)
+    if difference is None:
+        return {}
+    metrics: dict[str, Reduction] = {
+        f"{prefix}/tokens": Sum(difference.tokens),
+        f"{prefix}/unequal": Sum(difference.unequal),
+        f"{prefix}/abs_diff": difference.mean_abs,
+    }
+    if difference.max_abs is not None:
+        metrics[f"{prefix}/max_abs"] = Max(difference.max_abs)
+    if difference.max_ulp is not None:
+        metrics[f"{prefix}/ulp_max"] = Max(difference.max_ulp)
+    a, b = concatenate_unmasked(left, right, masks)
+    for name, quantile in absolute_quantiles([a - b]).items():
+        metrics[f"{prefix}/{name}"] = Gauge(quantile)
+    return metrics
+
+
+def concatenate_unmasked(
+    left: Column, right: Column, masks: Sequence[Mask]
+) -> tuple[Float64s, Float64s]:
+    """Both columns over the unmasked tokens at which both are finite.
+
+    Args:
+        left: One array [R] a sample, or None.
+        right: The other column.
+        masks: Loss mask of each sample.
+
+    Returns:
+        Two float64 arrays of one length, samples in order.
+    """
+    pairs = _pairs(left, right, masks)
+    if not pairs:
+        return np.empty(0), np.empty(0)
+    keep = np.concatenate([mask.astype(bool) for _, _, mask in pairs])
+    a = np.concatenate([a.astype(np.float64) for a, _, _ in pairs])[keep]
+    b = np.concatenate([b.astype(np.float64) for _, b, _ in pairs])[keep]
+    finite = np.isfinite(a) & np.isfinite(b)
+    return a[finite], b[finite]
+
+
+def _reference_metrics(
+    log_probs: Column, reference: Column, masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """KL(policy || reference): k1 = d and k3 = exp(-d) - 1 + d, d = lp - ref."""
+    k1: list[Float64s | None] = []
+    k3: list[Float64s | None] = []
+    for ours, theirs in zip(log_probs, reference, strict=True):
+        if ours is None or theirs is None:
+            k1.append(None)
+            k3.append(None)
+            continue
+        # An infinity minus itself is NaN: it stays, and nonfinite/… has counted it.
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = ours.astype(np.float64) - theirs.astype(np.float64)
+            k1.append(difference)
+            k3.append(np.expm1(-difference) + difference)
+    return {
+        "rollout/kl": sample_mean(k1, masks),
+        "rollout/kl_k3": sample_mean(k3, masks),
+        **_difference_metrics("logprob_ref", log_probs, reference, masks),
+    }
+
+
+def _slope(
+    log_probs: Column, rollout: Column, masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """Least-squares line of log_probs over rollout_log_probs, as gauges."""
+    fit = fit_line(*reversed(concatenate_unmasked(log_probs, rollout, masks)))
+    if fit is None:
+        return {}
+    slope, correlation = fit
+    return {
+        "logprob_rollout/slope": Gauge(slope),
+        "logprob_rollout/correlation": Gauge(correlation),
+    }
+
+
+def fit_line(x: Float64s, y: Float64s) -> tuple[float, float] | None:
+    """Least-squares slope of y over x, and Pearson's correlation.
+
+    Args:
+        x: Finite numbers.
+        y: Finite numbers, as many.
+
+    Returns:
+        Slope and correlation; None for fewer than 3 points or a constant column.
+    """
+    if x.size < 3:
+        return None
+    dx, dy = x - x.mean(), y - y.mean()
+    xx, yy, xy = float(dx @ dx), float(dy @ dy), float(dx @ dy)
+    if xx == 0 or yy == 0:
+        return None
+    return xy / xx, xy / float(np.sqrt(xx) * np.sqrt(yy))
+
+
+def _entropy_gap(
+    log_probs: Column, entropy: Column, masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """-log_prob - entropy by token.
+
+    Given its prefix, a sampled token's -log_prob has the entropy as its expectation, so
+    the gaps are uncorrelated with mean 0 and their squares add up to the variance of
+    their sum: the sampling error needs no model of the text.
+    """
+    surprise, expected = concatenate_unmasked(log_probs, entropy, masks)
+    gap = -surprise - expected
+    return {
+        "logprob_entropy/gap": Mean(float(gap.sum()), gap.size),
+        "logprob_entropy/gap_square": Mean(float(gap @ gap), gap.size),
+    }
