@@ -1,0 +1,1 @@
+"""RL post-training that can be debugged like a program."""

@@ -77,12 +77,6 @@ STATUS_WORDS: Final[Mapping[str, str]] = {
 }
 """Each verdict status in four cells."""
 
-SEVERITY: Final[Mapping[str, int]] = {
-    status: rank for rank, status in enumerate(STATUS_WORDS)
-}
-"""Order of verdicts, worst first."""
-
-
 @lru_cache(maxsize=256)
 def style(role: str, colours: Colours) -> Style:
     """The style of a role; a role that is not in the table is drawn plainly."""

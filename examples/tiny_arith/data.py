@@ -5,7 +5,7 @@ no twin ``47 + 38`` among the sums the model was trained on.
 
 The student's answers are what the supervised model imitates. They come in two habits:
 
-    a guess     I think it is 75.                     right one time in eight
+    a guess     I think it is 84.                     right one time in nine
     working     40+30=70, 7+8=15, so it is 85.        each of three parts can go wrong
 
 Because the slips are drawn afresh for every answer and do not depend on the sum, a
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 LOWEST, HIGHEST = 10, 59
 WORDINGS = ("What is {0} plus {1}?", "Add {0} and {1}.", "{0} + {1} = ?")
 
-GUESS_RATE = 0.55
-GUESSES = ((0, 1), (-10, 3), (-1, 2), (1, 2))
+GUESS_RATE = 0.68
+GUESSES = ((0, 1), (-2, 1), (-1, 3), (1, 3), (2, 1))
 """What a guess is off by, and how often (weights)."""
 
-SLIP_RATES = {"tens": 0.14, "ones": 0.16, "total": 0.16}
+SLIP_RATES = {"tens": 0.1, "ones": 0.11, "total": 0.11}
 """How often each part of the working goes wrong."""
 
 

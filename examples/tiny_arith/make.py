@@ -164,6 +164,7 @@ def save(
     # Version 4 of transformers reads the first name, version 5 the second.
     settings["rope_theta"] = settings["rope_parameters"]["rope_theta"]
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    (fresh / "model.safetensors").chmod(0o644)  # written for the owner alone
     tokenizers_.save(tokenizer, fresh)
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)

@@ -67,6 +67,7 @@ class Flag:
         derived: How it follows from others.
         kind: What the text means.
         configs: For a passthrough, the mappings it is put into.
+        refused: It holds a Python object, which no text can give.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Flag:
     derived: str = ""
     kind: ValueKind = ValueKind.PLAIN
     configs: tuple[str, ...] = ()
+    refused: bool = False
 
 
 def _flags_of(owner: str, group: type[Any]) -> Iterable[Flag]:

@@ -1,8 +1,8 @@
 """Settings of megatron-core and SGLang, each under its own name.
 
-Which names there are is asked of the interpreter that will run the library. For versions
-that were tested the answer lies in ``tables/``, so nothing has to be started; for others
-it is asked once and kept in the user's cache by interpreter and version.
+Which names there are is asked of the interpreter that will run the library. For
+versions that were tested the answer lies in ``tables/``, so nothing has to be started;
+for others it is asked once and kept in the user's cache by interpreter and version.
 """
 
 from __future__ import annotations
@@ -27,10 +27,22 @@ from relax.errors import ArgumentError, InternalError
 Library = Literal["megatron-core", "sglang"]
 
 TABLES: Final = Path(__file__).with_name("tables")
-_DESCRIBERS: Final[Mapping[Library, str]] = {
-    "megatron-core": "describe_megatron.py",
-    "sglang": "describe_sglang.py",
+UPSTREAM_DEFAULTS: Final[Mapping[str, tuple[str, Any]]] = {
+    "lr": ("optimizer", 1e-6),
+    "clip_grad": ("optimizer", 1.0),
+    "weight_decay": ("optimizer", 0.01),
+    "adam_beta1": ("optimizer", 0.9),
+    "adam_beta2": ("optimizer", 0.999),
+    "adam_eps": ("optimizer", 1e-8),
+    "hidden_dropout": ("transformer", 0.0),
+    "attention_dropout": ("transformer", 0.0),
 }
+"""Fields that are always set: the mapping they go into, and upstream's default.
+
+Dropout is the exception: megatron-core's 0.1 would make log-probs of two passes differ.
+"""
+
+DESCRIBER: Final = Path(__file__).with_name("describe.py")
 _DESCRIBE_SECONDS: Final = 180.0
 _VERSION_SECONDS: Final = 30.0
 _VERSION_PROGRAM: Final = (
@@ -38,8 +50,6 @@ _VERSION_PROGRAM: Final = (
     "try: print(m.version(sys.argv[1]))\n"
     "except m.PackageNotFoundError: print()\n"
 )
-
-OBJECT_FIELDS: Final = "holds a Python object, which no flag can give"
 
 
 def installed_version(library: Library, *, python: Path | None = None) -> str | None:
@@ -116,8 +126,7 @@ def _described(library: Library, version: str, python: Path) -> list[dict[str, A
             return _read_fields(kept)
         except (OSError, ValueError, KeyError):
             kept.unlink(missing_ok=True)
-    program = Path(__file__).with_name(_DESCRIBERS[library])
-    text = _ask(python, ["-P", str(program)], _DESCRIBE_SECONDS)
+    text = _ask(python, ["-P", str(DESCRIBER), library], _DESCRIBE_SECONDS)
     # Libraries print greetings while they load; the object is what comes after them.
     document = text[text.index("{\n") :] if "{\n" in text else text
     try:
@@ -126,16 +135,14 @@ def _described(library: Library, version: str, python: Path) -> list[dict[str, A
         raise ArgumentError(
             f"{library} {version} could not be asked for its settings",
             where=str(python),
-            hint=f"run {python} -P {program} and read what it says",
+            hint=f"run {python} -P {DESCRIBER} {library} and read what it says",
         ) from error
     _keep(kept, document)
     return fields
 
 
 def _ask(python: Path, arguments: list[str], seconds: float) -> str:
-    environment = child_environment(
-        {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    )
+    changes = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     try:
         return subprocess.run(
             [str(python), *arguments],
@@ -143,7 +150,7 @@ def _ask(python: Path, arguments: list[str], seconds: float) -> str:
             capture_output=True,
             text=True,
             timeout=seconds,
-            env=environment,
+            env=child_environment(changes),
         ).stdout
     except FileNotFoundError as error:
         raise ArgumentError(
@@ -151,13 +158,18 @@ def _ask(python: Path, arguments: list[str], seconds: float) -> str:
             where=str(python),
             hint="name one that exists",
         ) from error
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        last = str(said).strip().splitlines()[-1:]
+    except subprocess.CalledProcessError as error:
+        last = str(error.stderr).strip().rpartition("\n")[2]
         raise ArgumentError(
-            f"the interpreter could not be asked: {' '.join(last)}",
+            f"the interpreter failed when asked for settings: {last}",
             where=str(python),
-            hint="see that it runs and has the library installed",
+            hint="see that the library it is to run can be imported there",
+        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArgumentError(
+            f"the interpreter could not be asked for settings: {error}",
+            where=str(python),
+            hint="see that it is an executable Python that starts in time",
         ) from error
 
 
@@ -209,7 +221,7 @@ def _flag(field: Mapping[str, Any]) -> Flag:
             choices=tuple(field["choices"]),
             accepts=tuple(field["accepts"]),
         ),
-        default=field["default"],
-        help=OBJECT_FIELDS if field["refused"] else "",
+        default=UPSTREAM_DEFAULTS.get(field["name"], ("", field["default"]))[1],
+        refused=field["refused"],
         configs=tuple(field["configs"]),
     )

@@ -17,41 +17,28 @@ REDACTED: Final = "<redacted>"
 SHORTEST_SECRET: Final = 6
 """Shorter values of secret variables are not searched for in other texts."""
 
+# The words that make a name a secret's, and the neighbours that make it innocent.
 _SECRET_WORDS: Final = frozenset(
-    [
-        "secret",
-        "secrets",
-        "password",
-        "passwords",
-        "passwd",
-        "passphrase",
-        "credential",
-        "credentials",
-        "apikey",
-        "accesskey",
-        "authorization",
+    (
+        *("secret", "secrets", "password", "passwords", "passwd", "passphrase"),
+        *("credential", "credentials", "apikey", "accesskey", "authorization"),
         "cookie",
-    ]
+    )
 )
 _KEY_OWNERS: Final = frozenset(
-    [
-        "api",
-        "access",
-        "secret",
-        "private",
-        "auth",
-        "account",
-        "signing",
-        "encryption",
-        "ssh",
-        "admin",
-    ]
+    (
+        *("api", "access", "secret", "private", "auth", "account", "signing"),
+        *("encryption", "ssh", "admin"),
+    )
 )
 _TEXT_TOKENS: Final = frozenset(
-    ["eos", "bos", "pad", "unk", "cls", "sep", "mask", "stop", "image"]
+    (
+        *("eos", "bos", "pad", "unk", "cls", "sep", "mask", "stop", "image"),
+        *("per", "num", "max", "min", "next", "first", "last"),
+    )
 )
 _TOKEN_USES: Final = frozenset(
-    ["ids", "type", "types", "policy", "dispatcher", "drop", "per", "len"]
+    ("ids", "type", "types", "policy", "dispatcher", "drop", "per", "len")
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -93,9 +80,9 @@ def is_secret_name(name: str) -> bool:
     ``max_tokens_per_gpu`` and ``input_key`` do not; ``HF_TOKEN`` and ``api_key`` do.
     """
     words = [word.lower() for word in _WORD.findall(name)]
-    before = ["", *words[:-1]]
-    after = [*words[1:], ""]
-    for previous, word, following in zip(before, words, after, strict=True):
+    for place, word in enumerate(words):
+        previous = words[place - 1] if place else ""
+        following = words[place + 1] if place + 1 < len(words) else ""
         if word in _SECRET_WORDS:
             return True
         if word == "key" and previous in _KEY_OWNERS:
@@ -136,7 +123,9 @@ class Redactor:
 
     def value(self, name: str, value: Any) -> Any:
         """A JSON value as it may be stored under ``name``; nested ones included."""
-        if is_secret_name(name) and value not in (None, ""):
+        if isinstance(value, bool) or value is None or value == "":
+            return value
+        if is_secret_name(name):
             return REDACTED
         if isinstance(value, str):
             return self.text(value)

@@ -27,12 +27,16 @@ def refuse(
         An `ArgumentError` whose text holds no secret.
     """
     redact = redactor()
+    if isinstance(value, list | tuple):
+        value = " ".join(str(item) for item in value)
     shown = ""
     if value is not None and value != "":
-        if isinstance(value, list | tuple):
-            value = " ".join(str(item) for item in value)
         shown = f" {redact.value(name, str(value))}"
-    where = origin if origin not in ("", "flag", "default") else ""
+    where = ""
+    if origin.startswith("derived"):
+        shown += f" ({origin})"
+    elif origin not in ("", "flag", "default"):
+        where = origin
     return ArgumentError(
         f"{dashed(name)}{shown}: {redact.text(problem)}", where=where, hint=fix
     )

@@ -82,6 +82,20 @@ class ValueType:
             return self._to_yaml(text)
         return text
 
+    def convert_list(self, texts: tuple[str, ...]) -> list[Any]:
+        """Several values of a ``yaml`` type that takes a list.
+
+        Raises:
+            ValueProblem: They do not make a list of plain values.
+        """
+        if len(texts) == 1:
+            value = self._to_yaml_any(texts[0])
+            return value if isinstance(value, list) else [value]
+        return [self._to_yaml_any(text) for text in texts]
+
+    def _to_yaml_any(self, text: str) -> Any:
+        return ValueType(base="yaml").convert(text)
+
     def _to_yaml(self, text: str) -> Any:
         try:
             value = yaml.safe_load(text)

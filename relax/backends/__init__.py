@@ -1,0 +1,1 @@
+"""Trainers and rollout engines, and the seams to them."""

@@ -45,7 +45,8 @@ class SamplingParams:
         temperature: Logits are divided by it; 0 means greedy, and log-probs are then
             those of temperature 1.
         top_p: Smallest set of tokens whose probability reaches it; 1.0 keeps all.
-        top_k: Number of tokens kept; -1 keeps all. Applied before ``top_p``.
+        top_k: Number of tokens kept; -1 keeps all. Both cuts are made on the whole
+            distribution.
         max_new_tokens: Longest response, the stop token included.
         stop: Texts that end the response. The tokens that complete one are kept.
         stop_token_ids: Tokens that end the response, besides the model's own.
@@ -161,7 +162,7 @@ class RolloutBackend(Protocol):
         ...
 
     async def health(self) -> dict[str, Any]:
-        """State as plain data: ``alive``, ``running``, ``waiting``, ``paused`` …"""
+        """State as plain data: ``alive``, ``running``, ``waiting``, ``paused``, …."""
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,1 @@
+"""Talking to a run: protocol, client, server, and the run folder."""

@@ -133,7 +133,7 @@ class RunLock:
             raise RunLocked(
                 f"another driver holds this run folder ({holder or 'unknown'})",
                 where=str(self._path.parent),
-                hint="attach to it with `relax-tui attach`, or choose another --run-dir",
+                hint="attach to it with `relax-tui attach`, or use another --run-dir",
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{socket.gethostname()} pid {os.getpid()}\n".encode(), 0)

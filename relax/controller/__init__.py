@@ -1,0 +1,1 @@
+"""The controller: a pure machine, the loop that carries it out, the stages."""

@@ -5,8 +5,8 @@
         └──────────────── next rollout, unless a safe point holds ◀───────────┘
 
 Between two stages lies a safe point: nothing runs on any rank, so a pause, a step or a
-stop leaves no collective hanging. Everything here lives in one asyncio loop, so there is
-no lock.
+stop leaves no collective hanging. Everything here lives in one asyncio loop, so there
+is no lock.
 """
 
 from __future__ import annotations
@@ -255,10 +255,11 @@ class Controller:
             raise InternalError(f"command {request.kind} got no answer")
         return answer
 
-    def stop(self, by: str) -> None:
-        """Stops at the next safe point; a signal's way in."""
-        if not refusal(self.state, Kind.STOP):
-            self._react(Command(id=f"signal-{time.time_ns()}", kind=Kind.STOP, by=by))
+    def stop(self, by: str, *, at_once: bool = False) -> None:
+        """Stops at the next safe point, or by force; a signal's way in."""
+        kind = Kind.KILL if at_once else Kind.STOP
+        if not refusal(self.state, kind):
+            self._react(Command(id=f"signal-{time.time_ns()}", kind=kind, by=by))
 
     def status(self) -> RunStatus:
         """The run as it is now (`relax.control.server.Commanded`)."""

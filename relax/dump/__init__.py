@@ -1,0 +1,1 @@
+"""Dumps of this and other engines."""

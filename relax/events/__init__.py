@@ -1,0 +1,1 @@
+"""The event log: types, encoding, appending, following."""

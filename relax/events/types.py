@@ -3,9 +3,9 @@
     {"v": 1, "seq": 12, "attempt": 1, "wall": 1764.25, "mono": 81.5,
      "type": "stage_finished", "rollout_id": 0, "stage": "generate", …}
 
-``seq`` counts over all attempts of a run. ``wall`` is Unix time in seconds, ``mono`` the
-monotonic clock of the host's current boot in seconds (``attempt_opened`` names the boot).
-Numbers that JSON cannot hold are written as 'nan', 'inf' and '-inf'; metrics as
+``seq`` counts over all attempts of a run. ``wall`` is Unix time in seconds, ``mono``
+the monotonic clock of the host's current boot in seconds (``attempt_opened`` names the
+boot). Numbers that JSON cannot hold are written as 'nan', 'inf' and '-inf'; metrics as
 `relax.measure.reduction.encode_metrics` writes them, so Σ and count stand beside every
 mean.
 """
@@ -53,9 +53,7 @@ class Payload:
     type: ClassVar[str]
 
 
-def metrics_field() -> Any:
-    """A field of `Metrics`, encoded with its reductions."""
-    return field(default_factory=dict, metadata={"codec": "metrics"})
+_AS_METRICS: Mapping[str, str] = {"codec": "metrics"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +144,7 @@ class StageFinished(Payload):
     stage: Stage
     seconds: float
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
-    metrics: Metrics = metrics_field()
+    metrics: Metrics = field(default_factory=dict, metadata=_AS_METRICS)
     passes: Mapping[str, str] = field(default_factory=dict)
     record: str = ""
 
@@ -204,7 +202,7 @@ class RolloutFinished(Payload):
     type: ClassVar[str] = "rollout_finished"
     rollout_id: int
     weights_version: int
-    metrics: Metrics = metrics_field()
+    metrics: Metrics = field(default_factory=dict, metadata=_AS_METRICS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +220,7 @@ class TrainStep(Payload):
     rollout_id: int
     step_id: int
     step: int
-    metrics: Metrics = metrics_field()
+    metrics: Metrics = field(default_factory=dict, metadata=_AS_METRICS)
     vacuous: tuple[str, ...] = ()
     skipped: bool = False
 

@@ -1,0 +1,1 @@
+"""Where drills inject a known fault."""

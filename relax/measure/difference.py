@@ -106,13 +106,7 @@ def compare_tokens(
         RecordError: The three do not have one shape.
     """
     mask = np.ones(a_R.shape, dtype=bool) if mask_R is None else mask_R.astype(bool)
-    if not a_R.shape == b_R.shape == mask.shape or a_R.ndim != 1:
-        raise RecordError(
-            f"per-token columns do not match: {a_R.shape}, {b_R.shape}, "
-            f"mask {mask.shape}",
-            where=f"sample {sample_index}",
-            hint="every per-token column has one entry a response token",
-        )
+    _require_one_shape(a_R, b_R, mask, sample_index)
     # Exact: float64 holds every float32 and float16, and their differences in order.
     a, b = a_R.astype(np.float64), b_R.astype(np.float64)
     unequal = mask & (a != b) & ~(np.isnan(a) & np.isnan(b))
@@ -137,6 +131,17 @@ def compare_tokens(
     )
 
 
+def _require_one_shape(
+    a: Floats, b: Floats, mask: npt.NDArray[np.bool_], sample_index: int
+) -> None:
+    if not a.shape == b.shape == mask.shape or a.ndim != 1:
+        raise RecordError(
+            f"per-token columns do not match: {a.shape}, {b.shape}, mask {mask.shape}",
+            where=f"sample {sample_index}",
+            hint="every per-token column has one entry a response token",
+        )
+
+
 def _first(flags: npt.NDArray[np.bool_], sample_index: int) -> TokenPlace | None:
     positions = np.flatnonzero(flags)
     return TokenPlace(sample_index, int(positions[0])) if positions.size else None
@@ -155,7 +160,8 @@ def ulp_distance(a: Floats, b: Floats) -> npt.NDArray[np.int64]:
     Returns:
         The distances, int64, same shape.
     """
-    return np.abs(_steps_from_zero(a) - _steps_from_zero(b))
+    distance: npt.NDArray[np.int64] = np.abs(_steps_from_zero(a) - _steps_from_zero(b))
+    return distance
 
 
 def _steps_from_zero(values: Floats) -> npt.NDArray[np.int64]:

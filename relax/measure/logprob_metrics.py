@@ -77,9 +77,17 @@ def logprob_metrics(
         metrics |= _nonfinite(name, column, masks)
         if name in AVERAGED_COLUMNS:
             metrics[f"rollout/{name}"] = sample_mean(column, masks)
-    log_probs = present.get("log_probs")
-    if log_probs is None:
-        return metrics
+    if "log_probs" in present:
+        metrics |= _pair_metrics(present, masks)
+    return metrics
+
+
+def _pair_metrics(
+    present: Mapping[str, Column], masks: Sequence[Mask]
+) -> dict[str, Reduction]:
+    """log_probs against each other column that is there."""
+    metrics: dict[str, Reduction] = {}
+    log_probs = present["log_probs"]
     if (reference := present.get("ref_log_probs")) is not None:
         metrics |= _reference_metrics(log_probs, reference, masks)
     if (rollout := present.get("rollout_log_probs")) is not None:

@@ -26,8 +26,8 @@ def stack_path(run_dir: Path, name: str) -> Path:
 def prepare_worker(run_dir: Path, name: str) -> int:
     """Points output at the worker's own log file and arms faulthandler.
 
-    Descriptors 1 and 2 are redirected, so that what C++ libraries print is kept too, and
-    a worker's own last lines can be told from everyone else's.
+    Descriptors 1 and 2 are redirected, so that what C++ libraries print is kept too,
+    and a worker's own last lines can be told from everyone else's.
 
     Args:
         run_dir: The run folder.

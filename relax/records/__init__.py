@@ -1,0 +1,1 @@
+"""The step record: schema, writing and reading."""

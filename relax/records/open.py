@@ -190,7 +190,7 @@ class Vocabulary:
         return self._tokens.get(token_id)
 
     def text(self, ids: Iterable[int]) -> list[str]:
-        """One text a token; bytes that are no UTF-8 on their own show as ``\\xNN``."""
+        r"""One text a token; bytes that are no UTF-8 on their own show as ``\xNN``."""
         return [self._text(token_id) for token_id in ids]
 
     def _text(self, token_id: int) -> str:

@@ -38,7 +38,9 @@ ENTROPY_GAP_NATS = Threshold(
     0.05, "judgement: twice the engine-trainer bias accepted in bfloat16"
 )
 LOG_PROB_MAGNITUDE = Threshold(1.0, "debugging guide, check 2: log-probs above 1")
-ENTROPY_GAP_TOKENS = Threshold(64, "judgement: below, the sampling error is no estimate")
+ENTROPY_GAP_TOKENS = Threshold(
+    64, "judgement: below, the sampling error is no estimate"
+)
 FIRST_GRAD_NORM_WARN = Threshold(
     10.0, "judgement: ten times Megatron's default --clip-grad 1.0"
 )
@@ -54,7 +56,10 @@ ENGINE_DIFFERENCE_FAIL = {
     "bfloat16": Threshold(0.1, "slime's CI limit on train_rollout_logprob_abs_diff"),
 }
 SLOPE_DEVIATION = Threshold(
-    0.05, "judgement: the smallest temperature step anyone sets by hand"
+    0.01, "judgement: a fifth of the smallest temperature step anyone sets by hand"
+)
+SLOPE_SCATTER_RATIO = Threshold(
+    0.5, "simulated: temperatures 0.7 to 0.95 give 0.9 to 1.3, noise at most 0.22"
 )
 SLOPE_CORRELATION = Threshold(0.9, "judgement: below, the points are not a line")
 SHIFT_RATIO = Threshold(

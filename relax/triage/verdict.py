@@ -157,9 +157,7 @@ class Verdict:
 
 def _evidence_from_json(plain: Mapping[str, Any]) -> Evidence:
     where = plain["where"]
-    return Evidence(
-        text=plain["text"], where=None if where is None else Place(**where)
-    )
+    return Evidence(text=plain["text"], where=None if where is None else Place(**where))
 
 
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from relax.arguments.flag import NON_NEGATIVE, POSITIVE, flag
+from relax.arguments.flag import NON_NEGATIVE, POSITIVE, Bounds, flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class ClusterSettings:
         metadata=flag(
             "Size of Ray's shared-memory object store, in bytes.",
             ours=True,
-            bounds=POSITIVE,
+            bounds=Bounds(75 * 1024 * 1024),
         ),
     )
     threads_per_actor: int = field(
@@ -78,3 +78,13 @@ class ClusterSettings:
             bounds=POSITIVE,
         ),
     )
+
+    @property
+    def world_size(self) -> int:
+        """Number of training ranks."""
+        return self.actor_num_nodes * self.actor_num_gpus_per_node
+
+    @property
+    def num_engines(self) -> int:
+        """Number of rollout engines."""
+        return self.rollout_num_gpus // self.rollout_num_gpus_per_engine

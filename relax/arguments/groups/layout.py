@@ -24,8 +24,18 @@ class LayoutSettings:
         default=1, metadata=flag("Expert parallel ranks.", bounds=POSITIVE)
     )
     sequence_parallel: bool = field(
-        default=False, metadata=flag("Split activations along the sequence under TP.")
+        default=False,
+        metadata=flag("Split activations along the sequence under TP; off without TP."),
     )
     use_distributed_optimizer: bool = field(
         default=False, metadata=flag("Split the optimizer's state over DP ranks.")
     )
+
+    @property
+    def model_parallel_size(self) -> int:
+        """Ranks that hold one copy of the model: TP times PP times CP."""
+        return (
+            self.tensor_model_parallel_size
+            * self.pipeline_model_parallel_size
+            * self.context_parallel_size
+        )

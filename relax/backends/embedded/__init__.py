@@ -1,0 +1,1 @@
+"""A rollout engine inside the process: transformers on the CPU."""

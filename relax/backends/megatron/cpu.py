@@ -1,10 +1,10 @@
 """megatron-core without a GPU: its cuda names answered by the CPU.
 
-megatron-core asks for ``device="cuda"``, ``torch.cuda.current_device()`` and the like in
-code that otherwise runs anywhere. `cpu_device` answers these questions with the CPU in
-the thread that entered it and nowhere else: the driver, the embedded engine and other
-libraries in the process keep seeing a machine without a GPU. Where a GPU exists the
-context does nothing at all.
+megatron-core asks for ``device="cuda"``, ``torch.cuda.current_device()`` and the like
+in code that otherwise runs anywhere. `cpu_device` answers these questions with the CPU
+in the thread that entered it and nowhere else: the driver, the embedded engine and
+other libraries in the process keep seeing a machine without a GPU. Where a GPU exists
+the context does nothing at all.
 
 What cannot run here is refused by name in `refuse_on_cpu`.
 """
@@ -17,10 +17,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from megatron.core.tensor_parallel import random as megatron_random
-from megatron.core.transformer.moe import moe_utils
 from torch.overrides import TorchFunctionMode
 
+from relax.backends.megatron.mcore import CudaRNGStatesTracker, moe_utils
 from relax.errors import ArgumentError
 
 CPU = torch.device("cpu")
@@ -44,7 +43,7 @@ def training_device() -> torch.device:
 
 @contextmanager
 def cpu_device() -> Iterator[None]:
-    """Answers megatron's cuda names with the CPU, in this thread, where there is no GPU.
+    """Answers megatron's cuda names with the CPU in this thread, if there is no GPU.
 
     Enter it around everything that builds, runs or updates the model. It nests.
     """
@@ -81,8 +80,8 @@ def refuse_on_cpu(transformer: Mapping[str, Any], *, context_size: int) -> None:
     for name in ("hidden_dropout", "attention_dropout"):
         if transformer.get(name, 0.0):
             raise ArgumentError(
-                f"--{name.replace('_', '-')} {transformer[name]} needs a GPU: megatron's "
-                "dropout draws from CUDA random states",
+                f"--{name.replace('_', '-')} {transformer[name]} needs a GPU: "
+                "megatron's dropout draws from CUDA random states",
                 hint="leave it at 0 on CPU",
             )
     for name in ("fp8", "fp4", "recompute_granularity"):
@@ -160,11 +159,9 @@ def _install() -> None:
         _answer(torch.cuda, "default_stream", lambda *_, **__: _STREAM)
         _answer(torch.cuda, "synchronize", lambda *_, **__: None)
         # Dropout is 0 on CPU, so no random state needs to be forked.
-        _answer(
-            megatron_random.CudaRNGStatesTracker, "fork", lambda *_, **__: nullcontext()
-        )
+        _answer(CudaRNGStatesTracker, "fork", lambda *_, **__: nullcontext())
         if not hasattr(moe_utils, "te_general_gemm"):
-            # 0.16 reads the name without having set it when Transformer Engine is absent.
+            # 0.16 reads the name without having set it where TE is absent.
             moe_utils.te_general_gemm = None
 
 

@@ -1,7 +1,7 @@
-"""The parallel layout of one training process, and the only door to megatron's state.
+"""The parallel layout of a training process, and the only door to megatron's state.
 
-`open_layout` starts torch.distributed and megatron's groups and returns what the rest of
-the package needs as one frozen value; no other module asks megatron's globals.
+`open_layout` starts torch.distributed and megatron's groups and returns what the rest
+of the package needs as one frozen value; no other module asks megatron's globals.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state
-from megatron.core.process_groups_config import ProcessGroupCollection
-from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
 from relax.arguments.groups.layout import LayoutSettings
 from relax.backends.megatron.cpu import has_gpu, training_device
+from relax.backends.megatron.mcore import (
+    ProcessGroupCollection,
+    model_parallel_cuda_manual_seed,
+)
 from relax.errors import ArgumentError, InternalError
+
+# isort: split
+# After `mcore`, which imports megatron-core quietly.
+from megatron.core import parallel_state
 
 GROUP_TIMEOUT = timedelta(minutes=30)
 
@@ -152,5 +157,5 @@ def _check_sizes(settings: LayoutSettings, world_size: int) -> None:
         spelled = " × ".join(f"{flag} {size}" for flag, size in axes.items())
         raise ArgumentError(
             f"{world_size} training processes cannot be split by {spelled} = {product}",
-            hint="--actor-num-nodes × --actor-num-gpus-per-node must be a multiple of it",
+            hint="--actor-num-nodes × --actor-num-gpus-per-node must be a multiple",
         )

@@ -1,0 +1,1 @@
+"""Reward functions and the workers that run them."""

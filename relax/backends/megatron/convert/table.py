@@ -4,8 +4,8 @@ A rule names one megatron parameter, the HF tensors that are fused into it, how,
 along which dimension tensor parallelism cuts each of them. HF → megatron and megatron
 → HF both read these rules (`convert.weights`); there is no second list.
 
-To add a family: write its rules here and its shape in `model.hf_config`. Rules of expert
-layers get an ``{expert}`` beside ``{layer}`` when Qwen3-MoE comes.
+To add a family: write its rules here and its shape in `model.hf_config`. Rules of
+expert layers get an ``{expert}`` beside ``{layer}`` when Qwen3-MoE comes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Fuse(Enum):
     VOCAB = "vocab"
     """One tensor with a row a token, padded with rows of zeros."""
     QKV = "qkv"
-    """For each key/value head: its query heads, then the key head, then the value head."""
+    """For each key/value head: its query heads, the key head, the value head."""
     GATE_UP = "gate_up"
     """The gate's rows, then the up projection's."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -174,7 +175,7 @@ def _own_slice(tensor: Tensor, rule: Rule, part: ModelPart) -> Tensor:
         return tensor
     if tensor.shape[rule.split] % size:
         raise ArgumentError(
-            f"{rule.hf[0]} of shape {list(tensor.shape)} cannot be cut into {size} parts",
+            f"{rule.hf[0]} of shape {list(tensor.shape)} cannot be cut by {size}",
             hint="choose another --tensor-model-parallel-size",
         )
     return tensor.chunk(size, dim=rule.split)[rank]
@@ -183,7 +184,7 @@ def _own_slice(tensor: Tensor, rule: Rule, part: ModelPart) -> Tensor:
 def _assign(parameter: nn.Parameter, value: Tensor, rule: Rule) -> None:
     if parameter.shape != value.shape:
         raise ArgumentError(
-            f"{' + '.join(rule.hf)} give shape {list(value.shape)}, the model built from "
+            f"{' + '.join(rule.hf)} give shape {list(value.shape)}, the model of "
             f"config.json has {list(parameter.shape)}",
             hint="config.json and the weights are not of one model",
         )
@@ -209,17 +210,15 @@ def _from_owner(tensor: Tensor | None, part: ModelPart) -> Tensor:
         if tensor is None:
             raise InternalError("a rule's parameter is nowhere in the model")
         return tensor
-    descriptions: list[tuple[list[int], torch.dtype] | None]
-    descriptions = [None] * layout.pipeline_size
+    descriptions: list[Any] = [None] * layout.pipeline_size
     mine = None if tensor is None else (list(tensor.shape), tensor.dtype)
     dist.all_gather_object(descriptions, mine, group=layout.pipeline_group)
-    for stage, description in enumerate(descriptions):
-        if description is not None:
-            break
-    else:
+    owners = [stage for stage, found in enumerate(descriptions) if found is not None]
+    if not owners:
         raise InternalError("a rule's parameter is on no stage")
+    stage = owners[0]
     if stage != layout.pipeline_rank:
-        dims, dtype = description
+        dims, dtype = descriptions[stage]
         tensor = torch.empty(dims, dtype=dtype, device=layout.device)
     source = dist.get_global_rank(layout.pipeline_group, stage)
     dist.broadcast(tensor, src=source, group=layout.pipeline_group)
@@ -238,7 +237,7 @@ def _check_names(tensors: Mapping[str, Tensor], shape: ModelShape) -> None:
     ):
         if names:
             raise ArgumentError(
-                f"the checkpoint {what} {sorted(names)[0]!r} ({len(names)} such tensors "
-                f"for a {shape.family} model)",
+                f"the checkpoint {what} {sorted(names)[0]!r} ({len(names)} such "
+                f"tensors for a {shape.family} model)",
                 hint="config.json and the weights are not of one model",
             )

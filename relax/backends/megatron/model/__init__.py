@@ -1,0 +1,1 @@
+"""From an HF config to a megatron-core model."""

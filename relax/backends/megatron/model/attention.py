@@ -1,16 +1,17 @@
 """Causal attention for the local layer spec, over torch's fused kernel.
 
-Shapes: S sequence, B sample, H query heads of this rank, K key/value heads, D head width.
+Shapes: S sequence, B sample, H query heads of this rank, K key/value heads,
+D head width.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from megatron.core.transformer import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from relax.backends.megatron.mcore import TransformerConfig
 from relax.errors import InternalError
 
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 import torch
-from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import (
-    get_gpt_layer_local_spec,
-    get_gpt_layer_with_transformer_engine_spec,
-)
-from megatron.core.transformer import TransformerConfig
-from megatron.core.transformer.module import Float16Module
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from torch.nn.functional import silu
 
 from relax.arguments.groups.layout import LayoutSettings
 from relax.arguments.groups.megatron import MegatronSettings
 from relax.backends.megatron.cpu import cpu_device, has_gpu, refuse_on_cpu
+from relax.backends.megatron.mcore import (
+    Float16Module,
+    GPTModel,
+    ModuleSpec,
+    TransformerBlockSubmodules,
+    TransformerConfig,
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
 from relax.backends.megatron.model.attention import CausalAttention
 from relax.backends.megatron.model.hf_config import ModelShape
 from relax.backends.megatron.model.norm import RmsNorm
@@ -57,7 +58,7 @@ def padded_vocab_size(shape: ModelShape, layout: ParallelLayout) -> int:
 def transformer_config(
     shape: ModelShape, settings: MegatronSettings, sizes: LayoutSettings
 ) -> TransformerConfig:
-    """megatron's configuration: the shape, our defaults, then the user's fields.
+    """Configures megatron: the shape, our defaults, then the user's fields.
 
     Args:
         shape: From the HF config.
@@ -73,13 +74,8 @@ def transformer_config(
     """
     _refuse_contradictions(shape, settings.transformer)
     refuse_on_cpu(settings.transformer, context_size=sizes.context_parallel_size)
-    values = _shape_values(shape) | _our_values(settings, sizes) | settings.transformer
-    unknown = set(values) - {field.name for field in fields(TransformerConfig)}
-    if unknown:
-        raise ArgumentError(
-            f"TransformerConfig has no field {', '.join(sorted(unknown))}",
-            hint="--help lists the fields of the installed megatron-core",
-        )
+    values = _shape_values(shape) | _our_values(settings, sizes)
+    values |= decoded_fields(settings.transformer, TransformerConfig)
     if shape.num_query_groups % sizes.tensor_model_parallel_size:
         raise ArgumentError(
             f"--tensor-model-parallel-size {sizes.tensor_model_parallel_size} does not "
@@ -136,6 +132,44 @@ def build_model(
         if config.bf16 or config.fp16:
             return Float16Module(config, model)
         return model
+
+
+def decoded_fields(chosen: Mapping[str, Any], owner: type) -> dict[str, Any]:
+    """The user's fields of one of megatron's dataclasses as that class wants them.
+
+    Args:
+        chosen: Field name → JSON value; a dtype or an enum member is its name.
+        owner: The dataclass.
+
+    Returns:
+        Field name → value.
+
+    Raises:
+        ArgumentError: The class has no such field, or the name means nothing.
+    """
+    known = {field.name: field for field in fields(owner)}
+    decoded = {}
+    for name, value in chosen.items():
+        if name not in known:
+            raise ArgumentError(
+                f"{owner.__name__} of the installed megatron-core has no {name!r}",
+                hint="--help lists its fields",
+            )
+        decoded[name] = _decoded(value, known[name].type, name)
+    return decoded
+
+
+def _decoded(value: Any, kind: Any, name: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    if kind is torch.dtype or name.endswith("_dtype"):
+        dtype = getattr(torch, value.removeprefix("torch."), None)
+        if not isinstance(dtype, torch.dtype):
+            raise ArgumentError(f"--{name.replace('_', '-')} {value!r} is no dtype")
+        return dtype
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind[value]
+    return value
 
 
 def _layer_spec(
@@ -200,6 +234,8 @@ def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, 
         "gradient_accumulation_fusion": False,
         "batch_p2p_comm": has_gpu(),
         "persist_layer_norm": fused,
+        # The default spells this deprecatedly and warns about itself.
+        "cuda_graph_scope": [],
     }
 
 
@@ -208,7 +244,7 @@ def _refuse_contradictions(shape: ModelShape, chosen: Mapping[str, Any]) -> None
         from_weights = getattr(shape, ours)
         if name in chosen and chosen[name] != from_weights:
             raise ArgumentError(
-                f"--{name.replace('_', '-')} {chosen[name]} contradicts the checkpoint, "
-                f"whose config.json says {from_weights}",
+                f"--{name.replace('_', '-')} {chosen[name]} contradicts the "
+                f"checkpoint, whose config.json says {from_weights}",
                 hint="leave the flag out: the shape is read from --hf-checkpoint",
             )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from megatron.core.transformer import TransformerConfig
 from torch import Tensor, nn
+
+from relax.backends.megatron.mcore import TransformerConfig
 
 
 class RmsNorm(nn.Module):
@@ -14,7 +15,7 @@ class RmsNorm(nn.Module):
 
     The statistics are float32 whatever the input is. megatron's own local norm refuses
     sequence parallelism, which this one supports by marking its weight: each rank sees
-    a part of the sequence, so the weight's gradient must be summed over the tensor axis.
+    a part of the sequence, so the gradient must be summed over the tensor axis.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 

@@ -1,0 +1,1 @@
+"""What happens between samples and new weights."""

@@ -3,8 +3,9 @@
 Letters: B rows of a micro-batch, S its padded length, R response tokens, N response
 tokens of all rows one after the other.
 
-Rows are padded on the right, so real tokens never attend to padding. The log-prob passes
-and the training pass cut the samples the same way, which is what makes their bits equal.
+Rows are padded on the right, so real tokens never attend to padding. The log-prob
+passes and the training pass cut the samples the same way, which is what makes their
+bits equal.
 """
 
 from __future__ import annotations

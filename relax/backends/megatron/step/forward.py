@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor, nn
 
 from relax.backends.megatron.convert.weights import unwrap
+from relax.backends.megatron.mcore import get_forward_backward_func
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.backends.megatron.step.batch import MicroBatch
 from relax.backends.megatron.step.logprob import TokenScores, VocabPart, token_scores
@@ -79,7 +79,11 @@ class ScoringModel:
         return output[batch.response_rows_N, batch.response_sources_N]
 
     def scores(
-        self, logits_NV: Tensor, batch: MicroBatch, *, entropy: bool  # noqa: N803
+        self,
+        logits_NV: Tensor,  # noqa: N803
+        batch: MicroBatch,
+        *,
+        entropy: bool,
     ) -> TokenScores:
         """Scores the response tokens of a micro-batch from its logits."""
         return token_scores(
@@ -93,7 +97,7 @@ class ScoringModel:
     def _choose_positions(
         self, _: nn.Module, inputs: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Keeps of the hidden states [S, B, H] those that predict a response, [N, 1, H]."""
+        """Keeps those hidden states [S, B, H] before a response token, [N, 1, H]."""
         batch = self._batch
         if batch is None:
             return inputs

@@ -8,8 +8,8 @@ With x = logits / temperature over the real vocabulary (padded columns left out)
     entropy   = logsumexp(x) - Σ softmax(x) · x
 
 Everything is float32 whatever the logits are. Rows are worked on in chunks, and the
-backward pass computes the softmax again instead of keeping it, so that beside the logits
-and their gradient no [N, V] tensor is ever held.
+backward pass computes the softmax again instead of keeping it, so that beside the
+logits and their gradient no [N, V] tensor is ever held.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _TokenScores(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # noqa: PLR0913, PLR0917  autograd passes arguments by position
+    def forward(
         ctx: Any,
         logits: Tensor,
         targets: Tensor,
@@ -106,30 +106,34 @@ class _TokenScores(torch.autograd.Function):
                 expected[rows] = _summed((probs * scaled).sum(-1), part)
         entropy = log_norm - expected
         ctx.save_for_backward(logits, targets, log_norm, entropy)
-        ctx.temperature, ctx.part, ctx.with_entropy = temperature, part, with_entropy
+        ctx.temperature, ctx.part = temperature, part
+        ctx.set_materialize_grads(False)
         if not with_entropy:
             ctx.mark_non_differentiable(entropy)
         return chosen - log_norm, entropy
 
     @staticmethod
     def backward(
-        ctx: Any, grad_log_probs: Tensor, grad_entropy: Tensor
+        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         logits, targets, log_norm, entropy = ctx.saved_tensors
+        width = ctx.part.width
         grad = torch.zeros_like(logits)
-        for rows in _chunks(logits, ctx.part):
-            scaled = _scaled(logits, rows, ctx.temperature, ctx.part)
-            log_p = scaled.sub_(log_norm[rows, None])
+        for rows in _chunks(logits, ctx.part) if width else []:
+            log_p = _scaled(logits, rows, ctx.temperature, ctx.part)
+            log_p.sub_(log_norm[rows, None])
             probs = log_p.exp()
-            pull = -grad_log_probs[rows, None] * probs
-            if ctx.with_entropy:
-                surprise = log_p.add_(entropy[rows, None])
-                pull -= grad_entropy[rows, None] * probs * surprise
-            local, mine = _local_targets(targets[rows], ctx.part)
-            pull.scatter_add_(
-                1, local[:, None], torch.where(mine, grad_log_probs[rows], 0)[:, None]
-            )
-            grad[rows, : ctx.part.width] = pull.div_(ctx.temperature)
+            pull = torch.zeros_like(probs)
+            if grad_log_probs is not None:
+                upstream = grad_log_probs[rows]
+                local, mine = _local_targets(targets[rows], ctx.part)
+                pull.addcmul_(probs, upstream[:, None], value=-1)
+                at_target = torch.where(mine, upstream, 0)
+                pull.scatter_add_(1, local[:, None], at_target[:, None])
+            if grad_entropy is not None:
+                surprise = log_p.add_(entropy[rows, None]).mul_(probs)
+                pull.addcmul_(surprise, grad_entropy[rows, None], value=-1)
+            grad[rows, :width] = pull.div_(ctx.temperature)
         return grad, None, None, None, None
 
 
@@ -143,9 +147,7 @@ def _chunks(logits: Tensor, part: VocabPart) -> list[slice]:
     return [slice(at, at + step) for at in range(0, len(logits), step)]
 
 
-def _scaled(
-    logits: Tensor, rows: slice, temperature: float, part: VocabPart
-) -> Tensor:
+def _scaled(logits: Tensor, rows: slice, temperature: float, part: VocabPart) -> Tensor:
     real = logits[rows, : part.width].to(_working_dtype(logits))
     return real / temperature
 

@@ -1,8 +1,8 @@
-"""Prints, as JSON, the settings that the installed megatron-core understands.
+"""Prints, as JSON, the settings that an installed library understands.
 
-Run by the interpreter that will train (``PYTHON -P describe_megatron.py``), which need
-not have relax installed: only the standard library and megatron-core are used. This is
-the one file of `relax.arguments` that loads megatron-core, and only when it is run.
+Run by the interpreter that will use the library (``PYTHON -P describe.py
+megatron-core``), which need not have relax installed: only the standard library and the
+library asked about are used, and that one is loaded only when this file is run.
 """
 
 from __future__ import annotations
@@ -18,44 +18,58 @@ import types
 import typing
 from typing import Any
 
-CONFIGS = {
-    "transformer": (
-        "megatron.core.transformer.transformer_config",
-        "TransformerConfig",
-    ),
-    "optimizer": ("megatron.core.optimizer", "OptimizerConfig"),
-    "ddp": ("megatron.core.distributed", "DistributedDataParallelConfig"),
+LIBRARIES: dict[str, dict[str, tuple[str, str]]] = {
+    "megatron-core": {
+        "transformer": (
+            "megatron.core.transformer.transformer_config",
+            "TransformerConfig",
+        ),
+        "optimizer": ("megatron.core.optimizer", "OptimizerConfig"),
+        "ddp": ("megatron.core.distributed", "DistributedDataParallelConfig"),
+    },
+    "sglang": {"sglang": ("sglang.srt.server_args", "ServerArgs")},
 }
-"""Mapping of `MegatronSettings`, and the class it fills."""
+"""For each distribution: the mapping of our settings, and the class that it fills."""
+
+PREFIXES = {"megatron-core": "", "sglang": "sglang_"}
 
 _PLAIN = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
-def describe() -> dict[str, Any]:
-    """Every field that a text can set: name, mappings, type, default.
+def describe(library: str) -> dict[str, Any]:
+    """Every field of a library's settings: name, mappings, type, default.
 
     Returns:
-        ``{"version": …, "fields": [{"name", "configs", "base", "optional", "choices",
-        "accepts", "default", "refused"}]}``; ``refused`` fields hold Python objects.
+        ``{"version": …, "fields": [{"name", "configs", "default", "optional",
+        "choices", "accepts", "base", "refused"}]}``; a ``refused`` field holds a Python
+        object, which no text can give.
     """
     fields: dict[str, dict[str, Any]] = {}
-    for config, (module, name) in CONFIGS.items():
-        owner = getattr(importlib.import_module(module), name)
+    for config, (module, owner_name) in LIBRARIES[library].items():
+        owner = getattr(importlib.import_module(module), owner_name)
         annotations = typing.get_type_hints(owner)
         for field in dataclasses.fields(owner):
-            if not field.init:
+            if not field.init or field.name.startswith("_"):
                 continue
-            if field.name in fields:
-                fields[field.name]["configs"].append(config)
+            name = PREFIXES[library] + field.name
+            if name in fields:
+                fields[name]["configs"].append(config)
                 continue
-            fields[field.name] = {
-                "name": field.name,
+            fields[name] = {
+                "name": name,
                 "configs": [config],
                 "default": _plain(_default(field)),
                 **_describe_type(annotations[field.name]),
             }
-    version = importlib.metadata.version("megatron-core")
+    version = importlib.metadata.version(library)
     return {"version": version, "fields": [fields[name] for name in sorted(fields)]}
+
+
+def render(described: dict[str, Any]) -> str:
+    """`describe`'s answer as JSON, one field a line."""
+    lines = ",\n".join(json.dumps(field) for field in described["fields"])
+    version = json.dumps(described["version"])
+    return f'{{\n"version": {version},\n"fields": [\n{lines}\n]\n}}\n'
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -111,5 +125,4 @@ def _yaml_name(option: Any) -> str:
 
 
 if __name__ == "__main__":
-    json.dump(describe(), sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    sys.stdout.write(render(describe(sys.argv[1])))

@@ -1,0 +1,105 @@
+"""The estimator, the KL terms and the importance ratios."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relax.arguments.arguments import Arguments
+from relax.arguments.foreign import ESTIMATORS, ESTIMATORS_NOT_YET
+from relax.arguments.validate.rule import Machine, Rule, broken
+
+
+def estimator_is_built(arguments: Arguments, machine: Machine) -> None:
+    """GRPO is; upstream's others are named as not yet."""
+    name = arguments.algorithm.advantage_estimator
+    if name in ESTIMATORS:
+        return
+    problem = "no such estimator"
+    if name in ESTIMATORS_NOT_YET:
+        problem = f"is not built yet (nor are {', '.join(ESTIMATORS_NOT_YET)})"
+    raise broken(
+        arguments, "advantage_estimator", problem, fix=f"use {' or '.join(ESTIMATORS)}"
+    )
+
+
+def one_kl(arguments: Arguments, machine: Machine) -> None:
+    """KL goes into rewards or into the loss, not both."""
+    algorithm = arguments.algorithm
+    if algorithm.kl_coef != 0 and algorithm.kl_loss_coef != 0:
+        raise broken(
+            arguments,
+            "kl_coef",
+            f"--kl-loss-coef {algorithm.kl_loss_coef} counts the KL a second time",
+            fix="set one of the two to 0",
+        )
+
+
+def kl_loss_is_on(arguments: Arguments, machine: Machine) -> None:
+    """A weight of the KL loss without the KL loss does nothing."""
+    algorithm = arguments.algorithm
+    if algorithm.kl_loss_coef != 0 and not algorithm.use_kl_loss:
+        raise broken(
+            arguments,
+            "kl_loss_coef",
+            "has no effect without --use-kl-loss",
+            fix="add --use-kl-loss, or leave it away",
+        )
+    if algorithm.use_unbiased_kl and not algorithm.use_kl_loss:
+        raise broken(
+            arguments,
+            "use_unbiased_kl",
+            "has no effect without --use-kl-loss",
+            fix="add --use-kl-loss, or leave it away",
+        )
+
+
+def kl_has_reference(arguments: Arguments, machine: Machine) -> None:
+    """Every KL term needs reference weights."""
+    algorithm = arguments.algorithm
+    if arguments.debug.debug_rollout_only or arguments.checkpoint.ref_load is not None:
+        return
+    for name, used in (
+        ("use_kl_loss", algorithm.use_kl_loss),
+        ("kl_coef", algorithm.kl_coef != 0),
+    ):
+        if used:
+            raise broken(
+                arguments,
+                name,
+                "there is no reference model to compare with",
+                fix="give its checkpoint by --ref-load",
+            )
+
+
+def one_correction(arguments: Arguments, machine: Machine) -> None:
+    """TIS corrects what the use of the engine's log-probs does not have."""
+    algorithm = arguments.algorithm
+    if algorithm.use_rollout_logprobs and algorithm.use_tis:
+        raise broken(
+            arguments,
+            "use_tis",
+            "cannot be combined with --use-rollout-logprobs",
+            fix="keep one of the two",
+        )
+
+
+def tis_bounds_are_ordered(arguments: Arguments, machine: Machine) -> None:
+    """The lower truncation lies below the upper one."""
+    algorithm = arguments.algorithm
+    if algorithm.tis_clip_low > algorithm.tis_clip:
+        raise broken(
+            arguments,
+            "tis_clip_low",
+            f"lies above --tis-clip {algorithm.tis_clip}",
+            fix="choose a lower one",
+        )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    estimator_is_built,
+    one_kl,
+    kl_loss_is_on,
+    kl_has_reference,
+    one_correction,
+    tis_bounds_are_ordered,
+)

@@ -1,0 +1,355 @@
+"""The thread in which the embedded engine computes.
+
+    asyncio side                     this thread
+    submit(request) ──► waiting ──►  admit ─► sample ─► advance ─► sample …
+    call(function)  ──► calls   ──►  run between two tokens
+
+Everything that touches the model runs here, one thing after the other, so nothing needs
+a lock but the two queues. Each request has a `concurrent.futures.Future` that is
+resolved as soon as that request ends, not when its batch does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from relax.backends.embedded.decode import DecodeBatch, Response, Row
+from relax.backends.embedded.model import LoadedModel
+from relax.backends.embedded.stopping import StopText
+from relax.backends.embedded.weights import EngineWeights
+from relax.backends.rollout import ABORTED, GenerateOutput, GenerateRequest
+from relax.errors import EngineDied, EngineError
+
+T = TypeVar("T")
+
+GATHER_SECONDS = 0.004
+"""Requests that come this close after each other are prefilled together."""
+
+MOST_GATHER_SECONDS = 0.05
+
+
+class EngineThread:
+    """Decodes requests batch by batch until closed.
+
+    Args:
+        loaded: The model.
+        batch_size: Most requests decoded together.
+        num_threads: Of torch, for this thread.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, *, batch_size: int, num_threads: int
+    ) -> None:
+        self.weights = EngineWeights(loaded.module)
+        self.num_generated = 0
+        self._loaded = loaded
+        self._batch_size = batch_size
+        self._num_threads = num_threads
+        self._changed = threading.Condition()
+        self._waiting: deque[Row] = deque()
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._closing = False
+        self._dead: EngineDied | None = None
+        self._paused = False
+        self._batch: DecodeBatch | None = None
+        self._updates_wanted: deque[tuple[str, Future[None]]] = deque()
+        self._thread = threading.Thread(
+            target=self._run, name="embedded-engine", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start computing."""
+        self._thread.start()
+
+    def submit(self, request: GenerateRequest) -> Future[GenerateOutput]:
+        """Queue one request.
+
+        Raises:
+            EngineError: It does not fit the context, or asks for no token.
+            EngineDied: The thread ended.
+        """
+        row = self._row(request, ticket=_uncancellable())
+        with self._changed:
+            self._require_alive()
+            self._waiting.append(row)
+            self._changed.notify()
+        ticket: Future[GenerateOutput] = row.ticket
+        return ticket
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run ``function`` in the thread, between two tokens.
+
+        Raises:
+            EngineDied: The thread ended.
+        """
+        future: Future[T] = _uncancellable()
+        with self._changed:
+            self._require_alive()
+            self._calls.append((function, future))
+            self._changed.notify()
+        return future
+
+    def begin_update(self, version: str) -> Future[None]:
+        """Open a weight update once nothing is being generated."""
+        future: Future[None] = _uncancellable()
+        self.call(lambda: self._want_update(version, future))
+        return future
+
+    def pause(self) -> None:
+        """Stop decoding; to be run by `call`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on decoding; to be run by `call`."""
+        self._paused = False
+
+    def abort(self) -> int:
+        """End everything that runs or waits; to be run by `call`."""
+        with self._changed:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        responses = [_nothing(row) for row in waiting]
+        if self._batch is not None:
+            responses += self._batch.abort()
+            self._batch = None
+        for response in responses:
+            self._resolve(response)
+        return len(responses)
+
+    def state(self) -> dict[str, Any]:
+        """Counts and flags, readable from any thread."""
+        batch = self._batch
+        return {
+            "alive": self._dead is None and self._thread.is_alive(),
+            "running": 0 if batch is None else batch.num_live,
+            "waiting": len(self._waiting),
+            "paused": self._paused,
+            "updating": self.weights.updating,
+            "weights_torn": self.weights.torn,
+            "weight_version": self.weights.version,
+            "generated_tokens": self.num_generated,
+            "num_threads": self._num_threads,
+        }
+
+    def close(self) -> None:
+        """End the thread; requests still there fail with `EngineDied`."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # What follows runs in the thread.
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._num_threads)
+        error = EngineDied("the embedded engine was closed")
+        try:
+            while self._wait_for_work():
+                self._make_calls()
+                self._open_update()
+                if not self._paused:
+                    self._decode_one()
+        except Exception as cause:  # noqa: BLE001 - handed to everyone who waits
+            error = EngineDied(f"the embedded engine's thread ended: {cause!r}")
+            error.__cause__ = cause
+        self._fail_all(error)
+
+    def _wait_for_work(self) -> bool:
+        """Sleep until there is something to do; False when closing."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closing or bool(self._calls) or self._can_decode()
+            )
+            return not self._closing
+
+    def _can_decode(self) -> bool:
+        if self._paused:
+            return False
+        return self._batch is not None or (
+            bool(self._waiting) and not self.weights.updating
+        )
+
+    def _make_calls(self) -> None:
+        while self._calls:
+            function, future = self._calls.popleft()
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001 - belongs to the caller
+                future.set_exception(error)
+
+    def _want_update(self, version: str, future: Future[None]) -> None:
+        if self._paused and self._batch is not None:
+            future.set_exception(
+                EngineError(
+                    f"{self._batch.num_live} requests are paused and would never "
+                    "finish, so the weights cannot be updated",
+                    hint="abort or resume them first",
+                )
+            )
+            return
+        self._updates_wanted.append((version, future))
+
+    def _open_update(self) -> None:
+        if self._batch is None and self._updates_wanted:
+            version, future = self._updates_wanted.popleft()
+            try:
+                self.weights.begin(version)
+                future.set_result(None)
+            except EngineError as error:
+                future.set_exception(error)
+
+    def _decode_one(self) -> None:
+        """One token for every row, with requests admitted before and ended after."""
+        batch = self._batch
+        if batch is not None:
+            batch.advance()
+        self._admit()
+        batch = self._batch
+        if batch is None:
+            return
+        self.num_generated += batch.num_live
+        for response in batch.sample():
+            self._resolve(response)
+        if batch.num_live == 0:
+            self._batch = None
+        elif 2 * batch.num_live <= batch.num_rows:
+            batch.compact()
+
+    def _admit(self) -> None:
+        """Prefill waiting requests when they all fit, or half the places are free."""
+        if self._updates_wanted or self.weights.updating or not self._waiting:
+            return
+        if self._batch is None:
+            self._gather()
+        live = 0 if self._batch is None else self._batch.num_live
+        free = self._batch_size - live
+        if len(self._waiting) > free and 2 * live > self._batch_size:
+            return
+        with self._changed:
+            count = min(free, len(self._waiting))
+            rows = [self._waiting.popleft() for _ in range(count)]
+        rows = [row for row in rows if self._accepts(row)]
+        if not rows:
+            return
+        new = DecodeBatch.prefill(self._loaded, rows)
+        if self._batch is None:
+            self._batch = new
+        else:
+            self._batch.compact()
+            self._batch.join(new)
+
+    def _gather(self) -> None:
+        """Wait while requests keep coming, so that they are prefilled together."""
+        deadline = time.monotonic() + MOST_GATHER_SECONDS
+        with self._changed:
+            before = 0
+            while before < len(self._waiting) < self._batch_size:
+                before = len(self._waiting)
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closing:
+                    return
+                self._changed.wait_for(
+                    lambda: self._closing or len(self._waiting) >= self._batch_size,
+                    timeout=min(GATHER_SECONDS, left),
+                )
+
+    def _accepts(self, row: Row) -> bool:
+        """Whether the row may run; fails it otherwise."""
+        if self.weights.torn:
+            row.ticket.set_exception(
+                EngineError(
+                    "the last weight update was incomplete, so the engine holds a mix "
+                    "of two versions",
+                    hint="send all tensors again",
+                )
+            )
+            return False
+        return True
+
+    def _resolve(self, response: Response) -> None:
+        response.row.ticket.set_result(
+            GenerateOutput(
+                output_ids=response.output_ids,
+                log_probs=response.log_probs,
+                finish=response.finish,
+                stop_reason=response.stop_reason,
+                weight_version=self.weights.version,
+            )
+        )
+
+    def _fail_all(self, error: EngineDied) -> None:
+        with self._changed:
+            self._dead = error
+            rows, calls = list(self._waiting), list(self._calls)
+            self._waiting.clear()
+            self._calls.clear()
+        if self._batch is not None:
+            rows += self._batch.live_rows()
+            self._batch = None
+        futures = [row.ticket for row in rows]
+        futures += [future for _, future in calls]
+        futures += [future for _, future in self._updates_wanted]
+        for future in futures:
+            future.set_exception(error)
+
+    # What follows runs in the caller's thread.
+
+    def _require_alive(self) -> None:
+        if self._dead is not None:
+            raise self._dead
+        if self._closing:
+            raise EngineDied("the embedded engine is being closed")
+
+    def _row(self, request: GenerateRequest, *, ticket: Future[GenerateOutput]) -> Row:
+        sampling, length = request.sampling, len(request.input_ids)
+        room = self._loaded.context_length - length
+        if length == 0 or sampling.max_new_tokens < 1:
+            raise EngineError(
+                f"request {request.request_id} has {length} prompt tokens and may have "
+                f"{sampling.max_new_tokens} new ones; both must be at least 1"
+            )
+        if room < 1:
+            raise EngineError(
+                f"the prompt of request {request.request_id} has {length} tokens, the "
+                f"model's context {self._loaded.context_length}",
+                hint="set --rollout-max-prompt-len to drop such prompts",
+            )
+        stop_text = None
+        if sampling.stop:
+            stop_text = StopText(
+                sampling.stop,
+                tokenizer=self._loaded.tokenizer,
+                skip_special_tokens=sampling.skip_special_tokens,
+            )
+        return Row(
+            request=request,
+            limit=min(sampling.max_new_tokens, room),
+            ticket=ticket,
+            stop_text=stop_text,
+        )
+
+
+def _uncancellable() -> Future[Any]:
+    """A future that its waiter cannot cancel between a check and an answer."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+def _nothing(row: Row) -> Response:
+    """What a request has that never ran."""
+    return Response(
+        row=row,
+        output_ids=(),
+        log_probs=torch.zeros(0).numpy(),
+        finish="abort",
+        stop_reason=ABORTED,
+    )

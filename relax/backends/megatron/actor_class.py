@@ -1,0 +1,53 @@
+"""The training worker's actor class, made without importing megatron in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+
+def train_worker(options: Mapping[str, Any], *, name: str) -> Any:
+    """The actor class of `relax.backends.megatron.worker.TrainWorker`, with options."""
+    return ray.remote(_TrainActor).options(**options, name=name)
+
+
+class _TrainActor:
+    """Imports the real worker in its own process and hands every call to it.
+
+    ``ray.remote(TrainWorker)`` in the driver would import torch and megatron there, some
+    seconds of start-up and a few hundred megabytes for nothing.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        from relax.backends.megatron.worker import TrainWorker  # noqa: PLC0415
+
+        self._worker = TrainWorker(*args, **settings)
+
+    def open(self) -> Any:
+        return self._worker.open()
+
+    def receive(self, rollout: Any) -> None:
+        self._worker.receive(rollout)
+
+    def ref_log_probs(self) -> Any:
+        return self._worker.ref_log_probs()
+
+    def log_probs(self, *, entropy: bool) -> Any:
+        return self._worker.log_probs(entropy=entropy)
+
+    def advantages(self) -> Any:
+        return self._worker.advantages()
+
+    def train(self) -> Any:
+        return self._worker.train()
+
+    def export(self, *, bucket_bytes: int) -> Any:
+        return self._worker.export(bucket_bytes=bucket_bytes)
+
+    def save(self, path: Any) -> None:
+        self._worker.save(path)
+
+    def close(self) -> None:
+        self._worker.close()

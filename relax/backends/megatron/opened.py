@@ -1,0 +1,190 @@
+"""From settings to everything that a running trainer holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from relax.backends.megatron.checkpoint import (
+    CheckpointMeta,
+    is_checkpoint,
+    load_checkpoint,
+)
+from relax.backends.megatron.convert.hf_io import HfTensors
+from relax.backends.megatron.convert.weights import (
+    ModelPart,
+    hf_to_megatron,
+    model_part,
+)
+from relax.backends.megatron.cpu import cpu_device
+from relax.backends.megatron.model.build import (
+    build_model,
+    padded_vocab_size,
+    transformer_config,
+)
+from relax.backends.megatron.model.hf_config import (
+    ModelShape,
+    model_shape,
+    read_hf_config,
+)
+from relax.backends.megatron.parallel import ParallelLayout, open_layout
+from relax.backends.megatron.reference import (
+    Reference,
+    ResidentReference,
+    SwappedReference,
+    host_copies,
+)
+from relax.backends.megatron.settings import TrainerSettings
+from relax.backends.megatron.step.forward import ScoringModel
+from relax.backends.megatron.step.optimize import Optimizer
+
+
+@dataclass(kw_only=True)
+class OpenedTrainer:
+    """Everything that lives between `MegatronTrainer.open` and ``close``.
+
+    Attributes:
+        layout: This rank's place.
+        part: The actor's parameters by global name.
+        scoring: The actor, ready to run.
+        optimizer: Its gradients and their update.
+        reference: The reference weights; None without ``--ref-load``.
+        weights_version: Optimizer steps that changed the weights since the start.
+    """
+
+    layout: ParallelLayout
+    part: ModelPart
+    scoring: ScoringModel
+    optimizer: Optimizer
+    reference: Reference | None
+    weights_version: int
+
+
+def open_trainer(told: TrainerSettings) -> OpenedTrainer:
+    """Joins the process group, builds model and optimizer and loads the weights.
+
+    The actor starts from ``--load`` (a checkpoint of ours, resumed whole, or an HF
+    folder), else from ``--hf-checkpoint``; the reference from ``--ref-load``.
+
+    Args:
+        told: The settings.
+
+    Returns:
+        The parts. After an error the process group may be left joined: the caller
+        closes the layout.
+
+    Raises:
+        ArgumentError: Settings, checkpoint and machine do not fit.
+    """
+    shape = model_shape(read_hf_config(told.checkpoint.hf_checkpoint))
+    layout = open_layout(
+        told.layout,
+        rank=told.rank,
+        world_size=told.world_size,
+        init_method=told.init_method,
+        seed=told.megatron.seed,
+    )
+    with cpu_device():
+        reference = _open_reference(told, shape, layout)
+        config = transformer_config(shape, told.megatron, told.layout)
+        model = build_model(shape, config, settings=told.megatron, layout=layout)
+        part = _named(model, shape, layout)
+        resumed = told.checkpoint.load if _resumes(told) else None
+        if resumed is None:
+            folder = told.checkpoint.load or told.checkpoint.hf_checkpoint
+            hf_to_megatron(HfTensors(folder), part)
+        optimizer = Optimizer(
+            model,
+            config=config,
+            settings=told.megatron,
+            sizes=told.layout,
+            layout=layout,
+        )
+        version = 0
+        if resumed is not None:
+            version = load_checkpoint(
+                resumed,
+                parameters=part.parameters,
+                optimizer=optimizer.optimizer,
+                layout=layout,
+                expected=checkpoint_meta(told, layout, weights_version=0),
+            ).weights_version
+    return OpenedTrainer(
+        layout=layout,
+        part=part,
+        scoring=_scoring(optimizer.model, told, shape, layout),
+        optimizer=optimizer,
+        reference=reference,
+        weights_version=version,
+    )
+
+
+def checkpoint_meta(
+    told: TrainerSettings, layout: ParallelLayout, *, weights_version: int
+) -> CheckpointMeta:
+    """What a checkpoint of this run says about itself."""
+    distributed = told.layout.use_distributed_optimizer
+    sizes = {"tensor": layout.tensor_size, "pipeline": layout.pipeline_size}
+    if distributed:
+        sizes["data"] = layout.data_size
+    return CheckpointMeta(
+        weights_version=weights_version,
+        layout=sizes,
+        distributed_optimizer=distributed,
+    )
+
+
+def _resumes(told: TrainerSettings) -> bool:
+    return told.checkpoint.load is not None and is_checkpoint(told.checkpoint.load)
+
+
+def _open_reference(
+    told: TrainerSettings, shape: ModelShape, layout: ParallelLayout
+) -> Reference | None:
+    if told.checkpoint.ref_load is None:
+        return None
+    # Its own configuration: the actor's carries hooks into the actor's optimizer.
+    config = transformer_config(shape, told.megatron, told.layout)
+    model = build_model(shape, config, settings=told.megatron, layout=layout)
+    model.requires_grad_(requires_grad=False)
+    part = _named(model, shape, layout)
+    _load_weights(part, Path(told.checkpoint.ref_load), told)
+    if told.megatron.ref_mode == "resident":
+        return ResidentReference(scoring=_scoring(model, told, shape, layout))
+    return SwappedReference(host=host_copies(part))
+
+
+def _load_weights(part: ModelPart, folder: Path, told: TrainerSettings) -> None:
+    if not is_checkpoint(folder):
+        hf_to_megatron(HfTensors(folder), part)
+        return
+    load_checkpoint(
+        folder,
+        parameters=part.parameters,
+        optimizer=None,
+        layout=part.layout,
+        expected=checkpoint_meta(told, part.layout, weights_version=0),
+    )
+
+
+def _named(model: nn.Module, shape: ModelShape, layout: ParallelLayout) -> ModelPart:
+    return model_part(
+        model,
+        shape=shape,
+        layout=layout,
+        padded_vocab_size=padded_vocab_size(shape, layout),
+    )
+
+
+def _scoring(
+    model: nn.Module, told: TrainerSettings, shape: ModelShape, layout: ParallelLayout
+) -> ScoringModel:
+    return ScoringModel(
+        model,
+        layout=layout,
+        vocab_size=shape.vocab_size,
+        padded_vocab_size=padded_vocab_size(shape, layout),
+        temperature=told.rollout_temperature,
+    )

@@ -1,0 +1,177 @@
+"""megatron's data parallel wrapper and optimizer, built from the user's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from relax.arguments.groups.layout import LayoutSettings
+from relax.arguments.groups.megatron import MegatronSettings
+from relax.backends.megatron.cpu import has_gpu
+from relax.backends.megatron.mcore import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    MegatronOptimizer,
+    OptimizerConfig,
+    OptimizerParamScheduler,
+    TransformerConfig,
+    finalize_model_grads,
+    get_megatron_optimizer,
+)
+from relax.backends.megatron.model.build import decoded_fields
+from relax.backends.megatron.parallel import ParallelLayout
+from relax.errors import ArgumentError
+
+DEFAULT_LR = 1e-6
+"""Upstream's ``--lr``; megatron-core itself has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateOutcome:
+    """What one optimizer step did.
+
+    Attributes:
+        applied: Weights were changed.
+        grad_norm: Norm of the gradients before clipping; NaN or infinite as it came.
+        nonfinite: Gradient elements that are NaN or infinite.
+    """
+
+    applied: bool
+    grad_norm: float
+    nonfinite: int
+
+
+class Optimizer:
+    """DDP, optimizer and constant schedule around one model.
+
+    Args:
+        model: GPTModel, or Float16Module around it.
+        config: Its configuration; receives megatron's gradient hooks.
+        settings: ``optimizer`` and ``ddp`` fields that the user set.
+        sizes: Whether the optimizer is distributed.
+        layout: This rank's place.
+
+    Raises:
+        ArgumentError: A field is unknown or contradicts the layout.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        config: TransformerConfig,
+        settings: MegatronSettings,
+        sizes: LayoutSettings,
+        layout: ParallelLayout,
+    ) -> None:
+        self.layout = layout
+        self.model = DistributedDataParallel(
+            config, _ddp_config(settings.ddp, sizes), model
+        )
+        values = _optimizer_values(settings.optimizer, config, sizes)
+        self.config = OptimizerConfig(**values)
+        self.optimizer: MegatronOptimizer = get_megatron_optimizer(
+            self.config, [self.model], use_gloo_process_groups=has_gpu()
+        )
+        self.schedule = _constant_schedule(self.optimizer, self.config)
+        config.finalize_model_grads_func = finalize_model_grads
+        config.no_sync_func = self.model.no_sync
+        config.grad_scale_func = self.optimizer.scale_loss
+
+    def zero_grad(self) -> None:
+        """Forgets all gradients."""
+        self.model.zero_grad_buffer()
+        self.optimizer.zero_grad()
+
+    def step(self) -> UpdateOutcome:
+        """Clips and applies the gradients, unless one is not finite.
+
+        Non-finite gradients are left as they are and the step is skipped on every rank,
+        so that replicas stay equal.
+        """
+        nonfinite = self._nonfinite_gradients()
+        if nonfinite:
+            self.optimizer.prepare_grads()
+            norm = float(self.optimizer.get_grad_norm())
+            return UpdateOutcome(applied=False, grad_norm=norm, nonfinite=nonfinite)
+        applied, norm, _ = self.optimizer.step()
+        if applied:
+            self.schedule.step(increment=1)
+        return UpdateOutcome(
+            applied=bool(applied), grad_norm=float(norm), nonfinite=nonfinite
+        )
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """Learning rate of each parameter group."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def _nonfinite_gradients(self) -> int:
+        buffers = [*self.model.buffers, *self.model.expert_parallel_buffers]
+        count = sum((~torch.isfinite(b.grad_data)).sum() for b in buffers)
+        total = torch.as_tensor(count, dtype=torch.int64, device=self.layout.device)
+        dist.all_reduce(total, group=self.layout.model_group)
+        # Replicas hold the same sums, or with a distributed optimizer parts of them.
+        dist.all_reduce(total, op=dist.ReduceOp.MAX, group=self.layout.data_group)
+        return int(total)
+
+
+def _ddp_config(
+    chosen: Mapping[str, Any], sizes: LayoutSettings
+) -> DistributedDataParallelConfig:
+    values = {
+        "grad_reduce_in_fp32": True,
+        "overlap_grad_reduce": False,
+        "use_distributed_optimizer": sizes.use_distributed_optimizer,
+        # Counted and reported by `Optimizer.step`, not a crash.
+        "check_for_nan_in_grad": False,
+    } | decoded_fields(chosen, DistributedDataParallelConfig)
+    return DistributedDataParallelConfig(**values)
+
+
+def _optimizer_values(
+    chosen: Mapping[str, Any], config: TransformerConfig, sizes: LayoutSettings
+) -> dict[str, Any]:
+    values = {
+        "optimizer": "adam",
+        "lr": DEFAULT_LR,
+        "bf16": config.bf16,
+        "fp16": config.fp16,
+        "params_dtype": config.params_dtype,
+        "use_distributed_optimizer": sizes.use_distributed_optimizer,
+    } | decoded_fields(chosen, OptimizerConfig)
+    unknown = set(values) - {field.name for field in fields(OptimizerConfig)}
+    if unknown:
+        raise ArgumentError(f"OptimizerConfig has no {', '.join(sorted(unknown))}")
+    if values["lr"] is None:
+        values["lr"] = DEFAULT_LR
+    # The schedule is constant; megatron's scheduler wants both ends.
+    values["min_lr"] = values["lr"]
+    if values.get("clip_grad") == 0:
+        # megatron computes no norm at all when it need not clip; an infinite limit
+        # keeps the norm a measured number.
+        values["clip_grad"] = float("inf")
+    return values
+
+
+def _constant_schedule(
+    optimizer: MegatronOptimizer, config: OptimizerConfig
+) -> OptimizerParamScheduler:
+    return OptimizerParamScheduler(
+        optimizer,
+        init_lr=config.lr,
+        max_lr=config.lr,
+        min_lr=config.lr,
+        lr_warmup_steps=0,
+        lr_decay_steps=1,
+        lr_decay_style="constant",
+        start_wd=config.weight_decay,
+        end_wd=config.weight_decay,
+        wd_incr_steps=0,
+        wd_incr_style="constant",
+    )

@@ -1,0 +1,131 @@
+"""One optimizer step: micro-batches through megatron's schedule, then the update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from relax.arguments.groups.algorithm import AlgorithmSettings
+from relax.backends.megatron.parallel import ParallelLayout
+from relax.backends.megatron.step.batch import MicroBatch, Placement
+from relax.backends.megatron.step.forward import ScoringModel, run_schedule
+from relax.backends.megatron.step.loss import LossSums, micro_batch_loss
+from relax.backends.megatron.step.optimize import Optimizer
+from relax.errors import InternalError
+from relax.measure.reduction import Gauge, Mean, Reduction
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What one optimizer step did.
+
+    Attributes:
+        step_id: Number of the step over all rollouts.
+        metrics: ``train/…`` → value with its reduction, already over all ranks.
+        placements: Where this rank's samples were computed.
+        skipped: The weights did not change.
+        nonfinite: Gradient elements that are NaN or infinite, of one model.
+        vacuous: Metrics (without prefix) that are zero by construction in this step.
+    """
+
+    step_id: int
+    metrics: dict[str, Reduction]
+    placements: list[Placement]
+    skipped: bool
+    nonfinite: int
+    vacuous: tuple[str, ...]
+
+
+def train_step(
+    scoring: ScoringModel,
+    optimizer: Optimizer,
+    batches: Sequence[MicroBatch],
+    *,
+    settings: AlgorithmSettings,
+    per_token: bool,
+    step_id: int,
+) -> StepResult:
+    """Computes gradients over the micro-batches and updates the weights.
+
+    Args:
+        scoring: The model, wrapped in the optimizer's DDP.
+        optimizer: Owns gradients and update.
+        batches: This rank's micro-batches of the step.
+        settings: The loss.
+        per_token: Weigh each token the same instead of each sample.
+        step_id: For the report.
+
+    Returns:
+        What happened.
+    """
+    optimizer.zero_grad()
+
+    def step(
+        iterator: Iterator[MicroBatch], _: nn.Module
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, LossSums]]]:
+        batch = next(iterator)
+
+        def loss(logits: Tensor) -> tuple[Tensor, Tensor, LossSums]:
+            scores = scoring.scores(logits, batch, entropy=True)
+            sums = micro_batch_loss(
+                scores, batch, settings=settings, per_token=per_token
+            )
+            count = torch.tensor(sums.count, dtype=torch.int, device=logits.device)
+            return sums.loss, count, sums
+
+        return scoring.run(batch), loss
+
+    sums = run_schedule(scoring.model, batches, step, forward_only=False)
+    layout = scoring.layout
+    metrics = _reduced(sums, layout)
+    outcome = optimizer.step()
+    metrics |= {
+        "train/grad_norm": Gauge(outcome.grad_norm),
+        "train/global_batch_size": Gauge(float(_global_samples(batches, layout))),
+        "train/step": Gauge(float(step_id)),
+    }
+    for number, rate in enumerate(optimizer.learning_rates):
+        metrics[f"train/lr-pg_{number}"] = Gauge(rate)
+    return StepResult(
+        step_id=step_id,
+        metrics=metrics,
+        placements=[p for batch in batches for p in batch.placements(layout.rank)],
+        skipped=not outcome.applied,
+        nonfinite=outcome.nonfinite,
+        vacuous=sums[0].vacuous if sums else (),
+    )
+
+
+def _reduced(sums: Sequence[LossSums], layout: ParallelLayout) -> dict[str, Reduction]:
+    """Adds the sums and their count over micro-batches, replicas and stages."""
+    names = [sorted(sums[0].terms) if sums else []]
+    if layout.pipeline_size > 1:
+        dist.broadcast_object_list(
+            names, src=layout.last_stage_rank, group=layout.pipeline_group
+        )
+    totals = torch.zeros(len(names[0]) + 1, dtype=torch.float64, device=layout.device)
+    for part in sums:
+        if sorted(part.terms) != names[0]:
+            raise InternalError("micro-batches of one step have different metrics")
+        values = torch.stack([part.terms[name] for name in names[0]])
+        totals[:-1] += values.to(torch.float64)
+        totals[-1] += part.count
+    dist.all_reduce(totals, group=layout.data_group)
+    if layout.pipeline_size > 1:
+        dist.broadcast(totals, src=layout.last_stage_rank, group=layout.pipeline_group)
+    *values, count = totals.tolist()
+    return {
+        f"train/{name}": Mean(total, count)
+        for name, total in zip(names[0], values, strict=True)
+    }
+
+
+def _global_samples(batches: Sequence[MicroBatch], layout: ParallelLayout) -> int:
+    own = sum(len(batch.rows) for batch in batches)
+    total = torch.tensor(own, dtype=torch.int64, device=layout.device)
+    dist.all_reduce(total, group=layout.data_group)
+    return int(total)

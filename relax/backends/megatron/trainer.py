@@ -1,0 +1,353 @@
+"""`MegatronTrainer`: one training process, without Ray around it.
+
+    open → (log_probs 'ref' → log_probs 'actor' → advantages → train → export) … → close
+
+Every rank of the layout calls the same methods in the same order; a rank is given the
+samples of its own replica, and ranks of one replica the same ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relax.algorithms.advantages import Moments, grpo_returns, token_moments, whiten
+from relax.backends.fingerprint import fingerprint_tensors
+from relax.backends.megatron.checkpoint import load_checkpoint, save_checkpoint
+from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
+from relax.backends.megatron.convert.weights import megatron_to_hf
+from relax.backends.megatron.cpu import cpu_device
+from relax.backends.megatron.opened import (
+    OpenedTrainer,
+    checkpoint_meta,
+    open_trainer,
+)
+from relax.backends.megatron.parallel import ParallelLayout, close_layout
+from relax.backends.megatron.settings import TrainerSettings
+from relax.backends.megatron.step.batch import (
+    MicroBatch,
+    Placement,
+    TrainSample,
+    check_samples,
+)
+from relax.backends.megatron.step.forward import ScoringModel, score_batches
+from relax.backends.megatron.step.plan import plan_steps
+from relax.backends.megatron.step.train import StepResult, train_step
+from relax.backends.megatron.sync.export import buckets
+from relax.errors import ArgumentError, InternalError
+
+__all__ = ["MegatronTrainer", "PassOutput", "StepResult", "TrainerSettings"]
+
+FloatColumn = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassOutput:
+    """What one forward pass over samples gave.
+
+    Attributes:
+        log_probs: Of each sample's response tokens, float32 [R], in the order given.
+        entropy: Likewise; None when not asked for.
+        micro_batches: Where each sample was computed.
+        pass_id: Whose weights, and a counter of real forward passes: ``ref#1``.
+        seconds: How long it took.
+    """
+
+    log_probs: list[FloatColumn]
+    entropy: list[FloatColumn] | None
+    micro_batches: list[Placement]
+    pass_id: str
+    seconds: float
+
+
+class MegatronTrainer:
+    """One rank of the trainer.
+
+    The constructor only stores; `open` starts everything and `close` ends it.
+
+    Args:
+        settings: What it is told.
+    """
+
+    def __init__(self, settings: TrainerSettings) -> None:
+        self.settings = settings
+        self._held: OpenedTrainer | None = None
+        self._passes = 0
+        self._weights_in_place = "actor"
+
+    def open(self) -> None:
+        """Joins the process group, builds model and optimizer and loads the weights.
+
+        Raises:
+            ArgumentError: The settings, the checkpoint and the machine do not fit.
+            InternalError: It is open already.
+        """
+        if self._held is not None:
+            raise InternalError("the trainer is open already")
+        try:
+            self._held = open_trainer(self.settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leaves the process group and drops everything; harmless when not open."""
+        self._held = None
+        close_layout()
+
+    def log_probs(
+        self,
+        samples: Sequence[TrainSample],
+        *,
+        weights: str = "actor",
+        entropy: bool = False,
+    ) -> PassOutput:
+        """Scores the response tokens of samples in one real forward pass.
+
+        The samples are cut as `train` cuts them, so that equal weights give equal bits.
+
+        Args:
+            samples: This replica's samples.
+            weights: ``actor`` or ``ref``.
+            entropy: Also compute entropies.
+
+        Returns:
+            The scores, in the order given.
+
+        Raises:
+            ArgumentError: A sample's columns do not fit, or there is no reference.
+        """
+        started = time.perf_counter()
+        rank = self._opened().layout.rank
+        limit = self.settings.batch.log_probs_max_tokens_per_gpu
+        steps = self._plan(samples, max_tokens=limit)
+        batches = [batch for step in steps for batch in step]
+        with cpu_device(), self.weights(weights) as scoring:
+            scores = score_batches(scoring, batches, entropy=entropy)
+        self._passes += 1
+        log_probs = _by_sample([score.log_probs for score in scores], batches)
+        entropies = None
+        if entropy:
+            entropies = _by_sample([score.entropy for score in scores], batches)
+        return PassOutput(
+            log_probs=log_probs,
+            entropy=entropies,
+            micro_batches=[place for b in batches for place in b.placements(rank)],
+            pass_id=f"{weights}#{self._passes}",
+            seconds=time.perf_counter() - started,
+        )
+
+    @contextmanager
+    def weights(self, version: str) -> Iterator[ScoringModel]:
+        """The model with the named weights in it; the actor's are back on every exit.
+
+        Args:
+            version: ``actor`` or ``ref``.
+
+        Yields:
+            The model to run.
+
+        Raises:
+            ArgumentError: There is no such version.
+        """
+        held = self._opened()
+        if version == "actor":
+            yield held.scoring
+            return
+        if version != "ref" or held.reference is None:
+            raise ArgumentError(
+                f"there are no weights called {version!r}",
+                hint="give --ref-load for the reference weights",
+            )
+        with held.reference.in_place(held.scoring, held.part) as scoring:
+            self._weights_in_place = version
+            try:
+                yield scoring
+            finally:
+                self._weights_in_place = "actor"
+
+    def advantages(
+        self, samples: Sequence[TrainSample]
+    ) -> list[tuple[FloatColumn, FloatColumn]]:
+        """Advantages and returns of each sample, float32 [R] each.
+
+        Raises:
+            ArgumentError: The estimator is not supported, or whitening has too few
+                tokens.
+        """
+        chosen = self.settings.algorithm
+        if chosen.advantage_estimator != "grpo":
+            raise ArgumentError(
+                f"--advantage-estimator {chosen.advantage_estimator!r} is not known",
+                hint="use grpo",
+            )
+        check_samples(samples)
+        returns = [grpo_returns(s.reward, s.response_length) for s in samples]
+        advantages = [value.clone() for value in returns]
+        if chosen.normalize_advantages:
+            advantages = _whitened(returns, samples, layout=self._opened().layout)
+        return [
+            (advantage.numpy(), value.numpy())
+            for advantage, value in zip(advantages, returns, strict=True)
+        ]
+
+    def train(
+        self, samples: Sequence[TrainSample], *, rollout_id: int
+    ) -> list[StepResult]:
+        """Makes the optimizer steps of one rollout.
+
+        Args:
+            samples: This replica's samples, with advantages.
+            rollout_id: Numbers the steps: ``rollout_id · num_steps_per_rollout + i``.
+
+        Returns:
+            One result a step.
+
+        Raises:
+            ArgumentError: A column that the loss needs is missing.
+            InternalError: Other weights than the actor's are in place.
+        """
+        held = self._opened()
+        if self._weights_in_place != "actor":
+            raise InternalError(f"train ran on the {self._weights_in_place} weights")
+        batch = self.settings.batch
+        results = []
+        steps = self._plan(samples, max_tokens=batch.max_tokens_per_gpu)
+        for number, batches in enumerate(steps):
+            with cpu_device():
+                result = train_step(
+                    held.scoring,
+                    held.optimizer,
+                    batches,
+                    settings=self.settings.algorithm,
+                    per_token=batch.calculate_per_token_loss,
+                    step_id=rollout_id * batch.num_steps_per_rollout + number,
+                )
+            held.weights_version += not result.skipped
+            results.append(result)
+        return results
+
+    @property
+    def weights_version(self) -> int:
+        """Optimizer steps that changed the weights since the start."""
+        return self._opened().weights_version
+
+    def export_weights(self, *, bucket_bytes: int) -> Iterator[dict[str, Tensor]]:
+        """The actor's weights as HF-named CPU tensors.
+
+        Every rank must take every bucket. Converted anew each time: nothing is cached
+        between two calls.
+
+        Args:
+            bucket_bytes: A bucket holds at most this much, or one larger tensor.
+
+        Yields:
+            HF name → tensor, in the parameters' dtype.
+        """
+        tensors = megatron_to_hf(self._opened().part)
+        yield from buckets(tensors, bucket_bytes=bucket_bytes)
+
+    def fingerprint(self) -> str:
+        """Digest of the actor's weights under their HF names; all ranks call it."""
+        return fingerprint_tensors(megatron_to_hf(self._opened().part))
+
+    def save(self, path: str | Path) -> None:
+        """Writes a checkpoint to resume from; all ranks call it.
+
+        Raises:
+            ArgumentError: The path exists.
+        """
+        held = self._opened()
+        save_checkpoint(
+            path,
+            parameters=held.part.parameters,
+            optimizer=held.optimizer.optimizer,
+            layout=held.layout,
+            meta=checkpoint_meta(
+                self.settings, held.layout, weights_version=held.weights_version
+            ),
+        )
+
+    def load(self, path: str | Path) -> None:
+        """Restores weights, optimizer, random states and version; all ranks call it.
+
+        Raises:
+            ArgumentError: It is no checkpoint of ours, or of another layout.
+        """
+        held = self._opened()
+        meta = load_checkpoint(
+            path,
+            parameters=held.part.parameters,
+            optimizer=held.optimizer.optimizer,
+            layout=held.layout,
+            expected=checkpoint_meta(self.settings, held.layout, weights_version=0),
+        )
+        held.weights_version = meta.weights_version
+
+    def save_hf(self, path: str | Path) -> None:
+        """Writes the actor's weights as an HF folder; all ranks call it.
+
+        Raises:
+            ArgumentError: The path exists.
+        """
+        exported = self.export_weights(bucket_bytes=SHARD_BYTES)
+        if self._opened().layout.rank == 0:
+            write_hf(path, exported, like=self.settings.checkpoint.hf_checkpoint)
+        else:
+            for _ in exported:
+                pass  # the gathering is collective
+        dist.barrier()
+
+    def _plan(
+        self, samples: Sequence[TrainSample], *, max_tokens: int | None
+    ) -> list[list[MicroBatch]]:
+        layout = self._opened().layout
+        splits_sequence = self.settings.layout.sequence_parallel
+        return plan_steps(
+            samples,
+            settings=self.settings.batch,
+            layout=layout,
+            max_tokens=max_tokens,
+            length_multiple=layout.tensor_size if splits_sequence else 1,
+        )
+
+    def _opened(self) -> OpenedTrainer:
+        if self._held is None:
+            raise InternalError("the trainer is not open", hint="call open() first")
+        return self._held
+
+
+def _whitened(
+    values: Sequence[Tensor], samples: Sequence[TrainSample], *, layout: ParallelLayout
+) -> list[Tensor]:
+    """Values shifted and scaled over the unmasked tokens of all replicas."""
+    masks = [torch.from_numpy(np.asarray(sample.loss_mask)) for sample in samples]
+    moments = token_moments(torch.cat(list(values)), torch.cat(masks))
+    sums = torch.stack([part.to(torch.float64) for part in moments]).to(layout.device)
+    dist.all_reduce(sums, group=layout.data_group)
+    total, total_square, count = sums.cpu()
+    everywhere = Moments(total, total_square, count.to(torch.int64))
+    return [whiten(value, everywhere) for value in values]
+
+
+def _by_sample(
+    scores: Sequence[Tensor | None], batches: Sequence[MicroBatch]
+) -> list[FloatColumn]:
+    """Scores of micro-batches as one column a sample, in the order of the samples."""
+    columns: dict[int, FloatColumn] = {}
+    for score, batch in zip(scores, batches, strict=True):
+        if score is None:
+            raise InternalError("a pass gave no score that it was asked for")
+        pieces = score.to(torch.float32).split(batch.response_lengths)
+        for row, piece in zip(batch.rows, pieces, strict=True):
+            columns[row] = piece.numpy().copy()
+    return [columns[row] for row in range(len(columns))]

@@ -1,0 +1,233 @@
+"""The training worker: one rank of Megatron as a Ray actor.
+
+A plain class; `relax.controller.workers` makes it an actor. It keeps the rollout it was
+given until the next one comes, so that each stage is one short call. Methods run in the
+process's main thread, one at a time, so a stack names the very line a rank stands at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+
+from relax.algorithms.advantages import group_normalised_rewards
+from relax.arguments import Arguments
+from relax.backends.megatron.step.batch import TrainSample
+from relax.backends.megatron.trainer import MegatronTrainer, TrainerSettings
+from relax.backends.training import (
+    AdvantageReport,
+    ExportReport,
+    PassReport,
+    RolloutInput,
+    StepReport,
+    TrainerOpened,
+)
+from relax.errors import InternalError
+from relax.measure.logprob_metrics import logprob_metrics
+from relax.measure.reduction import Metrics
+from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
+from relax.observe.worker_process import prepare_worker
+
+
+class TrainWorker:
+    """One rank of the trainer.
+
+    Args:
+        arguments: Of the run; only the trainer's groups are looked at.
+        run_dir: The run folder, for the worker's own log.
+        rank: Global rank.
+        world_size: Training workers of the run.
+        init_method: Where the ranks meet, e.g. ``tcp://10.0.0.1:2345``.
+    """
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        *,
+        run_dir: Path,
+        rank: int,
+        world_size: int,
+        init_method: str,
+    ) -> None:
+        self._pid = prepare_worker(run_dir, f"train-{rank}")
+        torch.set_num_threads(arguments.cluster.threads_per_actor)
+        self._settings = TrainerSettings(
+            checkpoint=arguments.checkpoint,
+            batch=arguments.batch,
+            algorithm=arguments.algorithm,
+            layout=arguments.layout,
+            megatron=arguments.megatron,
+            rollout_temperature=arguments.rollout.rollout_temperature,
+            rank=rank,
+            world_size=world_size,
+            init_method=init_method,
+        )
+        self._trainer = MegatronTrainer(self._settings)
+        self._input: RolloutInput | None = None
+        self._samples: list[TrainSample] = []
+        self._entropy: list[np.ndarray[Any, Any]] | None = None
+
+    def open(self) -> TrainerOpened:
+        """Builds model, optimizer and reference, and loads the weights."""
+        self._trainer.open()
+        sizes = self._settings.layout
+        return TrainerOpened(
+            pid=self._pid,
+            weights_version=self._trainer.weights_version,
+            has_reference=self._settings.checkpoint.ref_load is not None,
+            layout={
+                "tp": sizes.tensor_model_parallel_size,
+                "pp": sizes.pipeline_model_parallel_size,
+                "cp": sizes.context_parallel_size,
+                "ep": sizes.expert_model_parallel_size,
+                "world": self._settings.world_size,
+            },
+        )
+
+    def receive(self, rollout: RolloutInput) -> None:
+        """Takes the samples of a rollout and normalises their rewards by group."""
+        self._input = rollout
+        self._entropy = None
+        self._samples = [
+            TrainSample(
+                sample_index=rollout.sample_index[row],
+                group_index=rollout.group_index[row],
+                tokens=rollout.tokens[row],
+                response_length=rollout.response_length[row],
+                loss_mask=rollout.loss_mask[row],
+                rollout_log_probs=rollout.rollout_log_probs[row],
+                reward=reward,
+            )
+            for row, reward in enumerate(self._processed_rewards(rollout))
+        ]
+
+    def ref_log_probs(self) -> PassReport:
+        """The reference's log-probs, by a forward pass of their own."""
+        output = self._trainer.log_probs(self._samples, weights="ref")
+        self._fill("ref_log_probs", output.log_probs)
+        return PassReport(
+            pass_id=output.pass_id, metrics=self._measure("ref_log_probs")
+        )
+
+    def log_probs(self, *, entropy: bool) -> PassReport:
+        """The actor's log-probs, and the entropy on request, by a pass of their own."""
+        output = self._trainer.log_probs(
+            self._samples, weights="actor", entropy=entropy
+        )
+        self._fill("log_probs", output.log_probs)
+        self._entropy = output.entropy
+        names = ("log_probs", "ref_log_probs", "rollout_log_probs", "entropy")
+        return PassReport(pass_id=output.pass_id, metrics=self._measure(*names))
+
+    def advantages(self) -> AdvantageReport:
+        """Advantages and returns; hands out the rows of the record."""
+        pairs = self._trainer.advantages(self._samples)
+        self._fill("advantages", [advantages for advantages, _ in pairs])
+        self._fill("returns", [returns for _, returns in pairs])
+        rollout = self._current()
+        rows = logprob_rows(
+            self._sample_log_probs(), rollout_id=rollout.rollout_id, kept=rollout.kept
+        )
+        return AdvantageReport(
+            metrics=self._measure("advantages", "returns"), rows=rows
+        )
+
+    def train(self) -> list[StepReport]:
+        """All optimizer steps of the rollout."""
+        rollout_id = self._current().rollout_id
+        steps = self._trainer.train(self._samples, rollout_id=rollout_id)
+        return [
+            StepReport(
+                step_id=step.step_id,
+                metrics=step.metrics,
+                vacuous=tuple(step.vacuous),
+                skipped=step.skipped,
+                placements=[dataclasses.astuple(place) for place in step.placements],
+            )
+            for step in steps
+        ]
+
+    def export(self, *, bucket_bytes: int) -> ExportReport:
+        """Puts the weights, under their Hugging Face names, into the object store."""
+        buckets: list[Any] = []
+        tensors = num_bytes = 0
+        for bucket in self._trainer.export_weights(bucket_bytes=bucket_bytes):
+            arrays = {name: tensor.numpy() for name, tensor in bucket.items()}
+            tensors += len(arrays)
+            num_bytes += sum(array.nbytes for array in arrays.values())
+            buckets.append(ray.put(arrays))
+        return ExportReport(
+            buckets=buckets,
+            version=self._trainer.weights_version,
+            fingerprint=self._trainer.fingerprint(),
+            tensors=tensors,
+            num_bytes=num_bytes,
+        )
+
+    def save(self, path: Path) -> None:
+        """Writes a checkpoint folder."""
+        self._trainer.save(path)
+
+    def close(self) -> None:
+        """Leaves the process groups."""
+        self._trainer.close()
+
+    def _processed_rewards(self, rollout: RolloutInput) -> list[float]:
+        algorithm = self._settings.algorithm
+        if not algorithm.rewards_normalization:
+            return list(rollout.reward)
+        rewards = group_normalised_rewards(
+            torch.tensor(rollout.reward, dtype=torch.float64),
+            torch.tensor(rollout.group_index),
+            group_size=None,
+            std_normalization=algorithm.grpo_std_normalization,
+        )
+        return [float(reward) for reward in rewards]
+
+    def _fill(self, column: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
+        self._samples = [
+            dataclasses.replace(sample, **{column: value})
+            for sample, value in zip(self._samples, values, strict=True)
+        ]
+
+    def _columns(self, *names: str) -> dict[str, list[np.ndarray[Any, Any] | None]]:
+        known: dict[str, list[np.ndarray[Any, Any] | None]] = {
+            name: [getattr(sample, name) for sample in self._samples]
+            for name in names
+            if name != "entropy"
+        }
+        if "entropy" in names and self._entropy is not None:
+            known["entropy"] = list(self._entropy)
+        return known
+
+    def _measure(self, *names: str) -> Metrics:
+        masks = [np.asarray(sample.loss_mask) for sample in self._samples]
+        return logprob_metrics(self._columns(*names), masks)
+
+    def _sample_log_probs(self) -> list[SampleLogProbs]:
+        entropy = self._entropy or [None] * len(self._samples)
+        return [
+            SampleLogProbs(
+                sample_index=sample.sample_index,
+                loss_mask=np.asarray(sample.loss_mask),
+                normalized_reward=sample.reward,
+                rollout_log_probs=sample.rollout_log_probs,
+                log_probs=sample.log_probs,
+                ref_log_probs=sample.ref_log_probs,
+                entropy=values,
+                advantages=sample.advantages,
+                returns=sample.returns,
+            )
+            for sample, values in zip(self._samples, entropy, strict=True)
+        ]
+
+    def _current(self) -> RolloutInput:
+        if self._input is None:
+            raise InternalError("a stage ran before its rollout was received")
+        return self._input

@@ -1,0 +1,113 @@
+"""What a training worker is given and gives back: the seam between driver and trainer.
+
+Plain values without tensors, so that the driver never imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relax.measure.reduction import Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOpened:
+    """What a training worker says of itself once it is up.
+
+    Attributes:
+        has_reference: Whether it holds reference weights.
+    """
+
+    pid: int
+    weights_version: int
+    has_reference: bool
+    layout: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutInput:
+    """The trainable samples of a rollout, as columns; one entry a sample.
+
+    Attributes:
+        reward: Scalar rewards before normalisation.
+        kept: Positions whose token columns go into the record.
+    """
+
+    rollout_id: int
+    sample_index: Sequence[int]
+    group_index: Sequence[int]
+    tokens: Sequence[np.ndarray[Any, Any]]
+    response_length: Sequence[int]
+    loss_mask: Sequence[np.ndarray[Any, Any]]
+    rollout_log_probs: Sequence[np.ndarray[Any, Any] | None]
+    reward: Sequence[float]
+    kept: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassReport:
+    """A log-prob pass that really ran.
+
+    Attributes:
+        pass_id: Which one, e.g. ``actor#2``.
+        metrics: What can be measured after it.
+    """
+
+    pass_id: str
+    metrics: Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageReport:
+    """Advantages are there, and with them the rows of ``logprobs.arrow``."""
+
+    metrics: Metrics
+    rows: Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """Weights on their way to the engine.
+
+    Attributes:
+        buckets: Ray references; each holds ``{HF name: array}``.
+        fingerprint: Of all tensors as they were sent.
+    """
+
+    buckets: Sequence[Any]
+    version: int
+    fingerprint: str
+    tensors: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """One optimizer step.
+
+    Attributes:
+        metrics: ``train/…``.
+        vacuous: Keys that are zero by construction.
+        skipped: The optimizer refused the step.
+        placements: ``(sample_index, micro_batch, rank, place, padded_length)``.
+    """
+
+    step_id: int
+    metrics: Metrics
+    vacuous: tuple[str, ...]
+    skipped: bool
+    placements: Sequence[tuple[int, int, int, int, int]]
+
+
+def train_rows(steps: Sequence[StepReport], *, rollout_id: int) -> dict[str, list[Any]]:
+    """Columns of ``train.arrow`` (`relax.records.schema.TRAIN`)."""
+    placed = [(step.step_id, *place) for step in steps for place in step.placements]
+    names = (
+        "step_id", "sample_index", "micro_batch", "rank", "place", "padded_length",
+    )  # fmt: skip
+    columns = {name: [row[i] for row in placed] for i, name in enumerate(names)}
+    return {"rollout_id": [rollout_id] * len(placed), **columns}

@@ -1,0 +1,380 @@
+"""One run from its arguments to its end: folder, lock, log, socket, workers, loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relax.arguments import Arguments
+from relax.arguments.environment import interpreter, recorded_environment
+from relax.control.run_folder import (
+    RunInfo,
+    RunLock,
+    boot_id,
+    link_run,
+    process_start,
+    read_run_info,
+    socket_path,
+    write_run_info,
+)
+from relax.control.server import ControlServer
+from relax.controller.cluster import start_ray, stop_ray
+from relax.controller.judge import Judge
+from relax.controller.loop import Controller, StageKilledError
+from relax.controller.provenance import git_state, versions
+from relax.controller.reaper import Reaper
+from relax.controller.recorder import Recorder
+from relax.controller.runlog import RunLog, open_run_log
+from relax.controller.stages import Stages
+from relax.controller.state import ControllerState
+from relax.controller.stops import StopConditions
+from relax.controller.verdicts import Verdicts
+from relax.controller.workers import Workers
+from relax.errors import RecordError, RelaxError
+from relax.events.append import EventWriter, attempts
+from relax.events.types import (
+    Mode,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Stage,
+    StartupProgress,
+)
+from relax.observe.worker_process import arm_faulthandler, last_lines, log_path
+from relax.records.write import write_vocabulary
+
+LINES_KEPT = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlace:
+    """Where a run lives.
+
+    Attributes:
+        socket: None with ``--no-control``.
+    """
+
+    run_id: str
+    run_dir: Path
+    attempt: int
+    socket: Path | None
+
+
+async def drive(arguments: Arguments, *, echo: bool) -> int:
+    """Runs a whole run.
+
+    Args:
+        arguments: Validated.
+        echo: Print log lines to standard output too.
+
+    Returns:
+        The process's exit code.
+
+    Raises:
+        RunLocked: Another driver lives in the run folder.
+        RelaxError: The run could not begin.
+    """
+    run_dir = choose_run_dir(arguments)
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run_dir = run_dir.absolute()
+    lock = RunLock(run_dir)
+    lock.acquire()
+    try:
+        place = _place(arguments, run_dir)
+        return await _Driver(arguments, place, echo=echo).run()
+    finally:
+        lock.release()
+
+
+def choose_run_dir(arguments: Arguments) -> Path:
+    """``--run-dir``, else ``./runs/<name>-<short id>``."""
+    if arguments.run.run_dir is not None:
+        return Path(arguments.run.run_dir)
+    return Path("runs") / f"{arguments.run.run_name}-{uuid.uuid4().hex[:6]}"
+
+
+def _place(arguments: Arguments, run_dir: Path) -> RunPlace:
+    try:
+        run_id = read_run_info(run_dir).run_id
+    except RecordError:
+        run_id = f"{run_dir.name[:24]}-{uuid.uuid4().hex[:8]}"
+    return RunPlace(
+        run_id=run_id,
+        run_dir=run_dir,
+        attempt=attempts(run_dir) + 1,
+        socket=None if arguments.run.no_control else socket_path(run_id),
+    )
+
+
+class _Driver:
+    def __init__(self, arguments: Arguments, place: RunPlace, *, echo: bool) -> None:
+        self._arguments = arguments
+        self._place = place
+        self._began = time.monotonic()
+        self._log: RunLog = open_run_log(place.run_dir, echo=echo)
+        self._events = EventWriter(
+            place.run_dir, run_id=place.run_id, attempt=place.attempt
+        )
+        self._reaper = Reaper()
+        self._workers = Workers(
+            arguments,
+            run_dir=place.run_dir,
+            run_id=place.run_id,
+            reaper=self._reaper,
+        )
+        self._controller: Controller | None = None
+        self._session_dir: Path | None = None
+        self._signals = 0
+
+    async def run(self) -> int:
+        """From run.json to the last event."""
+        place = self._place
+        self._reaper.start()
+        if place.socket is not None:
+            self._reaper.watch_path(place.socket)
+        arm_faulthandler(place.run_dir, "driver")
+        write_run_info(place.run_dir, self._run_info())
+        link_run(place.run_dir, place.run_id)
+        with self._events:
+            self._install_signals()
+            self._events.append(self._run_started(vocab=""), sync=True)
+            self._log.info(f"Run {place.run_id} in {place.run_dir}")
+            try:
+                why = await self._until_end()
+                code = 0
+            except StageKilledError as error:
+                self._log.warning(f"{error} was ended by force")
+                why, code = "stopped", 0
+            except RelaxError as error:
+                await self._fail(error)
+                return error.exit_code
+            except Exception as error:
+                await self._fail(error)
+                raise
+            killed = await self._end()
+            self._events.append(
+                RunFinished(why=why, rollouts=self._rollouts(), killed=killed),
+                sync=True,
+            )
+            if killed:
+                self._log.warning(f"had to kill {', '.join(killed)}")
+            self._log.info("All rollouts finished" if why == "done" else "Run stopped")
+            return code
+
+    async def _until_end(self) -> str:
+        self._progress("Ray", done=False)
+        node = await asyncio.to_thread(
+            start_ray,
+            self._arguments.cluster,
+            run_id=self._place.run_id,
+            reaper=self._reaper,
+        )
+        self._session_dir = node.session_dir
+        self._progress("Ray", done=True)
+        await self._workers.start(self._progress)
+        vocab = write_vocabulary(
+            self._place.run_dir,
+            self._workers.runner_opened.vocabulary,
+            digest=self._workers.runner_opened.vocabulary_digest,
+        )
+        self._events.append(self._run_started(vocab=vocab), sync=True)
+        judge = Judge()
+        stages = self._stages(judge, vocab=vocab)
+        self._controller = self._make_controller(stages)
+        try:
+            async with self._serving(self._controller):
+                why = await self._controller.run()
+                await stages.settle()
+                return why
+        finally:
+            judge.close()
+
+    def _stages(self, judge: Judge, *, vocab: str) -> Stages:
+        arguments, place, opened = (
+            self._arguments,
+            self._place,
+            self._workers.trainer_opened,
+        )
+        absent = {"ref_log_probs": "the run has no reference model (--ref-load)"}
+        recorder = Recorder(
+            run_dir=place.run_dir,
+            run_id=place.run_id,
+            attempt=place.attempt,
+            arguments_digest=arguments.digest(),
+            layout=opened.layout,
+            num_ranks=len(self._workers.trainers),
+            vocab=vocab,
+            absent={} if opened.has_reference else absent,
+        )
+        verdicts = Verdicts(
+            judge,
+            events=self._events,
+            log=self._log,
+            arguments=arguments,
+            vocab_size=len(self._workers.runner_opened.vocabulary),
+            run=str(place.run_dir),
+        )
+        return Stages(
+            arguments,
+            workers=self._workers,
+            events=self._events,
+            log=self._log,
+            recorder=recorder,
+            verdicts=verdicts,
+        )
+
+    def _make_controller(self, stages: Stages) -> Controller:
+        first = self._arguments.data.start_rollout_id
+        texts = self._arguments.run.pause_at
+        stops = StopConditions(texts, first_rollout=first)
+        state = ControllerState(
+            attempt=self._place.attempt,
+            mode=Mode.FULL,
+            num_rollout=self._arguments.data.num_rollout,
+            first_rollout=first,
+            rollout_id=first - 1,
+            stage=Stage.UPDATE_WEIGHTS,
+            stages=self._stage_order(),
+            stops=stops.texts,
+            walk=self._arguments.run.walk,
+        )
+        return Controller(
+            state,
+            hands=stages,
+            events=self._events,
+            run_id=self._place.run_id,
+            stops=stops,
+        )
+
+    def _stage_order(self) -> tuple[Stage, ...]:
+        has_reference = self._workers.trainer_opened.has_reference
+        return tuple(s for s in Stage if s is not Stage.REF_LOG_PROBS or has_reference)
+
+    @contextlib.asynccontextmanager
+    async def _serving(self, controller: Controller) -> Any:
+        if self._place.socket is None:
+            yield
+            return
+        server = ControlServer(controller, self._place.socket)
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop()
+
+    async def _fail(self, error: Exception) -> None:
+        where = getattr(error, "where", "")
+        workers = [n for n in self._workers.processes() if n != "driver"]
+        rank = where if where in workers else ""
+        lines = last_lines(log_path(self._place.run_dir, rank or "driver"))
+        state = self._controller.state if self._controller else None
+        what = error.what if isinstance(error, RelaxError) else repr(error)
+        self._events.append(
+            RunFailed(
+                what=what,
+                code=error.code if isinstance(error, RelaxError) else "internal",
+                rank=rank,
+                rollout_id=state.rollout_id if state else -1,
+                stage=state.stage if state else None,
+                lines=tuple(lines[-LINES_KEPT:]),
+            ),
+            sync=True,
+        )
+        self._log.error(str(error))
+        await self._end()
+
+    async def _end(self) -> tuple[str, ...]:
+        killed = await self._workers.close()
+        await asyncio.to_thread(stop_ray)
+        if (
+            self._session_dir is not None
+            and self._arguments.cluster.ray_address is None
+        ):
+            # Its logs are ours already, under RUN/logs.
+            await asyncio.to_thread(_remove, self._session_dir)
+        self._reaper.dismiss()
+        return killed
+
+    def _install_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number.name)
+        # A dropped SSH session never stops a run.
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+
+    def _on_signal(self, name: str) -> None:
+        self._signals += 1
+        if self._controller is None or self._signals > 2:
+            raise SystemExit(130)
+        self._controller.stop(name, at_once=self._signals == 2)
+
+    def _progress(self, what: str, *, done: bool) -> None:
+        self._events.append(
+            StartupProgress(
+                what=what, done=done, seconds=time.monotonic() - self._began
+            )
+        )
+
+    def _rollouts(self) -> int:
+        if self._controller is None:
+            return 0
+        state = self._controller.state
+        return max(0, state.rollout_id - state.first_rollout)
+
+    def _run_info(self) -> RunInfo:
+        place = self._place
+        pid = Path("/proc/self").resolve().name
+        return RunInfo(
+            run_id=place.run_id,
+            name=self._arguments.run.run_name,
+            attempt=place.attempt,
+            host=socket.gethostname(),
+            boot_id=boot_id(),
+            pid=int(pid),
+            process_start=process_start(int(pid)),
+            socket=str(place.socket) if place.socket else "",
+            interpreter=str(interpreter()),
+            started=time.time(),
+        )
+
+    def _run_started(self, *, vocab: str) -> RunStarted:
+        arguments = self._arguments
+        batch = arguments.batch
+        return RunStarted(
+            run_id=self._place.run_id,
+            name=arguments.run.run_name,
+            mode=Mode.FULL,
+            num_rollout=arguments.data.num_rollout,
+            start_rollout_id=arguments.data.start_rollout_id,
+            steps_per_rollout=batch.num_steps_per_rollout,
+            samples_per_rollout=batch.rollout_batch_size * batch.n_samples_per_prompt,
+            arguments=arguments.to_json(),
+            arguments_digest=arguments.digest(),
+            versions=versions(),
+            git=git_state(),
+            environment=recorded_environment(),
+            layout=self._layout(),
+            vocab=vocab,
+        )
+
+    def _layout(self) -> Mapping[str, int]:
+        sizes = self._arguments.layout
+        return {
+            "tp": sizes.tensor_model_parallel_size,
+            "pp": sizes.pipeline_model_parallel_size,
+            "cp": sizes.context_parallel_size,
+            "ep": sizes.expert_model_parallel_size,
+        }
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,146 @@
+"""The rollout in hand: its samples, and the columns made of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relax.backends.training import RolloutInput
+from relax.engine.rollout.sample import Sample, SampleStatus
+from relax.errors import EngineMismatch, InternalError
+from relax.measure.reduction import Metrics
+from relax.measure.rollout_metrics import RolloutColumns
+from relax.measure.text import effective_length
+
+TRAINABLE = (SampleStatus.COMPLETED, SampleStatus.TRUNCATED)
+_EVIDENCE = ("log_probs", "ref_log_probs", "entropy", "advantages", "returns")
+
+
+@dataclass(kw_only=True)
+class RolloutInHand:
+    """What is known of the rollout whose stages are running.
+
+    Attributes:
+        weights_version: Optimizer steps since the start that its responses run on.
+        fingerprint: Of those weights.
+        kept: Positions whose token columns are recorded.
+        metrics: What each stage measured, in order.
+        passes: Which forward pass each column came from.
+        columns: Of the record, one entry a sample; what the rules look at.
+    """
+
+    rollout_id: int
+    weights_version: int
+    fingerprint: str
+    began: float = field(default_factory=time.monotonic)
+    samples: Sequence[Sample] = ()
+    kept: frozenset[int] = frozenset()
+    metrics: list[Metrics] = field(default_factory=list)
+    passes: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
+
+    def add_columns(self, rows: Mapping[str, Sequence[Any]]) -> None:
+        """Joins log-prob columns to the sample columns, by sample index."""
+        by_index = {index: row for row, index in enumerate(rows["sample_index"])}
+        places = [by_index.get(i) for i in self.columns["sample_index"]]
+        for name in _EVIDENCE:
+            column = rows[name]
+            if any(values is not None for values in column):
+                self.columns[name] = [
+                    None if row is None else column[row] for row in places
+                ]
+
+
+def trainable_samples(samples: Sequence[Sample], key: str | None) -> list[Sample]:
+    """Samples that can be trained on: finished, not empty, with a reward.
+
+    Raises:
+        EngineMismatch: There is none; the message says why.
+    """
+    found = [
+        sample
+        for sample in samples
+        if sample.status in TRAINABLE
+        and sample.response_length > 0
+        and sample.scalar_reward(key) is not None
+    ]
+    if not found:
+        reasons = sorted({s.failure or str(s.status) for s in samples})
+        raise EngineMismatch(
+            f"no sample of the rollout can be trained on: {'; '.join(reasons)[:300]}"
+        )
+    return found
+
+
+def statistics_columns(samples: Sequence[Sample], key: str | None) -> RolloutColumns:
+    """The columns that upstream's rollout statistics need."""
+    return RolloutColumns(
+        rewards=[sample.scalar_reward(key) for sample in samples],
+        group_index=[_number(sample.group_index) for sample in samples],
+        effective_lengths=[
+            effective_length(sample.response_length, sample.loss_mask)
+            for sample in samples
+        ],
+        statuses=[str(sample.status) for sample in samples],
+        responses=[sample.response for sample in samples],
+        stop_reasons=[sample.stop_reason or None for sample in samples],
+    )
+
+
+def trainer_input(
+    trainable: Sequence[Sample],
+    *,
+    rollout_id: int,
+    kept: Collection[int],
+    reward_key: str | None,
+) -> RolloutInput:
+    """What the training workers are given.
+
+    Args:
+        trainable: From `trainable_samples`.
+        rollout_id: The rollout.
+        kept: Sample indices whose token columns are recorded.
+        reward_key: Key of the number when rewards are dicts.
+    """
+    return RolloutInput(
+        rollout_id=rollout_id,
+        sample_index=[_number(s.index) for s in trainable],
+        group_index=[_number(s.group_index) for s in trainable],
+        tokens=[np.asarray(s.tokens, dtype=np.int64) for s in trainable],
+        response_length=[s.response_length for s in trainable],
+        loss_mask=[_mask(s) for s in trainable],
+        rollout_log_probs=[_log_probs(s) for s in trainable],
+        reward=[_reward(s, reward_key) for s in trainable],
+        kept=frozenset(row for row, s in enumerate(trainable) if s.index in kept),
+    )
+
+
+def _log_probs(sample: Sample) -> np.ndarray[Any, Any] | None:
+    if sample.rollout_log_probs is None:
+        return None
+    return np.asarray(sample.rollout_log_probs, dtype=np.float32)
+
+
+def _reward(sample: Sample, key: str | None) -> float:
+    reward = sample.scalar_reward(key)
+    if reward is None:
+        raise InternalError(f"sample {sample.index} is trained on without a reward")
+    return reward
+
+
+def _number(number: int | None) -> int:
+    if number is None:
+        raise EngineMismatch("the rollout function gave a sample without its index")
+    return number
+
+
+def _mask(sample: Sample) -> np.ndarray[Any, Any]:
+    if sample.remove_sample:
+        return np.zeros(sample.response_length, dtype=np.int8)
+    if sample.loss_mask is None:
+        return np.ones(sample.response_length, dtype=np.int8)
+    return np.asarray(sample.loss_mask, dtype=np.int8)

@@ -1,0 +1,340 @@
+"""The stages of a rollout: one method each, called by the loop at its pace."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relax.arguments import Arguments
+from relax.backends.ray_border import answer
+from relax.backends.training import AdvantageReport, StepReport, train_rows
+from relax.control.protocol import Stacks
+from relax.controller.generation import Follower
+from relax.controller.loop import StageResult
+from relax.controller.recorder import Recorder
+from relax.controller.rollout import (
+    RolloutInHand,
+    statistics_columns,
+    trainable_samples,
+    trainer_input,
+)
+from relax.controller.runlog import RunLog
+from relax.controller.state import RunStage
+from relax.controller.verdicts import Verdicts
+from relax.controller.workers import Workers
+from relax.engine.rollout.runner import RolloutOutput
+from relax.errors import EngineMismatch
+from relax.events.append import EventWriter
+from relax.events.types import RolloutFinished, Stage, TrainStep, WeightsUpdated
+from relax.measure.reduction import Gauge, Metrics, Sum, merge_metrics, metric_values
+from relax.measure.rollout_metrics import rollout_metrics
+from relax.observe.sample_rows import choose_kept, sample_rows
+from relax.records.schema import StageFile
+
+BUCKET_BYTES = 512 * 1024 * 1024
+
+
+class Stages:
+    """Carries out stages (`relax.controller.loop.Hands`).
+
+    Args:
+        arguments: Of the run.
+        workers: The run's actors, started.
+        events: The event log.
+        log: The run's log.
+        recorder: Writes the step records.
+        verdicts: Asks for the verdicts due after each stage.
+    """
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        *,
+        workers: Workers,
+        events: EventWriter,
+        log: RunLog,
+        recorder: Recorder,
+        verdicts: Verdicts,
+    ) -> None:
+        self._arguments = arguments
+        self._workers = workers
+        self._events = events
+        self._log = log
+        self._recorder = recorder if arguments.run.observe else None
+        self._verdicts = verdicts
+        self._reward_key = arguments.reward.reward_key
+        self._follower = Follower(
+            workers.runner,
+            recorder=self._recorder,
+            events=events,
+            log=log,
+            reward_key=self._reward_key,
+        )
+        self._version = workers.trainer_opened.weights_version
+        self._fingerprint = ""
+        self._rollout = self._begin(arguments.data.start_rollout_id - 1)
+        self._methods: Mapping[Stage, Callable[[int], Awaitable[StageResult]]] = {
+            Stage.GENERATE: self._generate,
+            Stage.REWARD: self._reward,
+            Stage.REF_LOG_PROBS: self._ref_log_probs,
+            Stage.LOG_PROBS: self._log_probs,
+            Stage.ADVANTAGES: self._advantages,
+            Stage.TRAIN: self._train,
+            Stage.UPDATE_WEIGHTS: self._update_weights,
+        }
+
+    async def run(self, order: RunStage, *, judge: bool) -> StageResult:
+        """Runs one stage; with ``judge`` its verdicts are there when it returns."""
+        began = time.monotonic()
+        result = await self._methods[order.stage](order.rollout_id)
+        timed = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
+        self._rollout.metrics.append({**result.metrics, **timed})
+        given = await self._verdicts.after(order, self._rollout, wait=judge)
+        last = order.stage is Stage.UPDATE_WEIGHTS
+        if last and order.rollout_id >= self._arguments.data.start_rollout_id:
+            self._finish_rollout(order.rollout_id)
+        return dataclasses.replace(result, verdicts=given)
+
+    async def settle(self) -> None:
+        """Waits for verdicts that are still being given."""
+        await self._verdicts.settle()
+
+    async def abort_generation(self) -> None:
+        """Aborts what is being generated; partial samples are kept."""
+        await answer(self._workers.runner.abort.remote(), worker="rollout-runner")
+
+    async def stacks(self) -> Stacks:
+        """Python stacks of all processes."""
+        return await self._workers.stacks()
+
+    def processes(self) -> Mapping[str, int]:
+        """``{name: pid}`` of the run's processes."""
+        return self._workers.processes()
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Resident memory by process."""
+        return self._workers.memory_bytes()
+
+    async def _generate(self, rollout_id: int) -> StageResult:
+        total = self._arguments.data.num_rollout
+        self._log.info(f"Start rollout {rollout_id}/{total}")
+        rollout = self._rollout = self._begin(rollout_id)
+        work = asyncio.ensure_future(
+            answer(
+                self._workers.runner.generate.remote(rollout_id),
+                worker="rollout-runner",
+            )
+        )
+        try:
+            await self._follower.follow(work, rollout)
+        finally:
+            work.cancel()
+        output: RolloutOutput = work.result()
+        if not output.samples:
+            raise EngineMismatch(
+                f"the rollout function gave no sample for rollout {rollout_id}",
+                where=str(self._arguments.rollout.rollout_function_path),
+            )
+        rollout.samples = output.samples
+        rollout.kept = choose_kept(
+            output.samples, most=self._arguments.run.record_samples
+        )
+        rollout.columns = dict(
+            sample_rows(
+                output.samples,
+                rollout_id=rollout_id,
+                kept=rollout.kept,
+                reward_key=self._reward_key,
+            )
+        )
+        self._log.info(f"Finish rollout {rollout_id}/{total}")
+        return StageResult(metrics=output.metrics)
+
+    async def _reward(self, rollout_id: int) -> StageResult:
+        rollout = self._rollout
+        metrics = rollout_metrics(statistics_columns(rollout.samples, self._reward_key))
+        record = await self._write(StageFile.SAMPLES, rollout.columns)
+        if self._recorder is not None:
+            self._recorder.live(rollout).discard()
+        trainable = trainable_samples(rollout.samples, self._reward_key)
+        kept = {rollout.samples[place].index for place in rollout.kept}
+        given = trainer_input(
+            trainable,
+            rollout_id=rollout_id,
+            kept={index for index in kept if index is not None},
+            reward_key=self._reward_key,
+        )
+        await self._all_trainers("receive", given)
+        left_out = len(rollout.samples) - len(trainable)
+        counts = {
+            "rollout/samples": Sum(len(rollout.samples)),
+            "rollout/samples_not_trained": Sum(left_out),
+        }
+        metrics = {**metrics, **counts}
+        self._log.info(f"rollout {rollout_id}: {metric_values(metrics)}")
+        return StageResult(metrics=metrics, record=record)
+
+    async def _ref_log_probs(self, _rollout_id: int) -> StageResult:
+        reports = await self._all_trainers("ref_log_probs")
+        passes = {"ref_log_probs": reports[0].pass_id}
+        self._rollout.passes.update(passes)
+        metrics = merge_metrics(report.metrics for report in reports)
+        return StageResult(metrics=metrics, passes=passes)
+
+    async def _log_probs(self, rollout_id: int) -> StageResult:
+        first = rollout_id == self._arguments.data.start_rollout_id
+        entropy = first or self._arguments.run.observe
+        reports = await self._all_trainers("log_probs", entropy=entropy)
+        passes = {"log_probs": reports[0].pass_id}
+        if entropy:
+            passes["entropy"] = reports[0].pass_id
+        self._rollout.passes.update(passes)
+        metrics = merge_metrics(report.metrics for report in reports)
+        return StageResult(metrics=metrics, passes=passes)
+
+    async def _advantages(self, rollout_id: int) -> StageResult:
+        reports: list[AdvantageReport] = await self._all_trainers("advantages")
+        metrics = merge_metrics(report.metrics for report in reports)
+        rows = _joined([report.rows for report in reports])
+        record = await self._write(StageFile.LOGPROBS, rows)
+        self._rollout.add_columns(rows)
+        before = [m for m in self._rollout.metrics if "rollout/log_probs" in m]
+        shown = metric_values(merge_metrics([*before, metrics]))
+        self._log.info(f"rollout {rollout_id}: {_of_prefix(shown, 'rollout/')}")
+        return StageResult(metrics=metrics, record=record)
+
+    async def _train(self, rollout_id: int) -> StageResult:
+        reports: list[list[StepReport]] = await self._all_trainers("train")
+        steps = reports[0]
+        for step in steps:
+            number = rollout_id * len(steps) + step.step_id
+            self._events.append(
+                TrainStep(
+                    rollout_id=rollout_id,
+                    step_id=step.step_id,
+                    step=number,
+                    metrics=step.metrics,
+                    vacuous=step.vacuous,
+                    skipped=step.skipped,
+                )
+            )
+            self._log.info(f"step {number}: {metric_values(step.metrics)}")
+        rows = _joined([train_rows(r, rollout_id=rollout_id) for r in reports])
+        record = await self._write(StageFile.TRAIN, rows)
+        await self._save_if_due(rollout_id)
+        # The first step's metrics: a grad_norm or KL of one step is never averaged.
+        return StageResult(metrics=steps[0].metrics, record=record)
+
+    async def _update_weights(self, rollout_id: int) -> StageResult:
+        began = time.monotonic()
+        exports = await self._all_trainers("export", bucket_bytes=BUCKET_BYTES)
+        export = exports[0]
+        held = await asyncio.gather(
+            *(
+                answer(
+                    engine.receive_weights.remote(
+                        export.buckets, version=str(export.version)
+                    ),
+                    worker=name,
+                )
+                for name, engine in self._workers.engines.items()
+            )
+        )
+        self._version, self._fingerprint = export.version, export.fingerprint
+        self._events.append(
+            WeightsUpdated(
+                rollout_id=rollout_id,
+                version=export.version,
+                fingerprint=export.fingerprint,
+                engine_fingerprint=held[0],
+                tensors=export.tensors,
+                num_bytes=export.num_bytes,
+                seconds=time.monotonic() - began,
+            ),
+            sync=True,
+        )
+        wrong = [found for found in held if found != export.fingerprint]
+        if wrong:
+            raise EngineMismatch(
+                "the engine holds other weights than the trainer sent (fingerprint "
+                f"{wrong[0][:16]}, not {export.fingerprint[:16]})",
+                hint="a tensor was lost, changed or converted wrongly on its way",
+            )
+        return StageResult(metrics={"perf/update_weights_bytes": Sum(export.num_bytes)})
+
+    def _begin(self, rollout_id: int) -> RolloutInHand:
+        return RolloutInHand(
+            rollout_id=rollout_id,
+            weights_version=self._version,
+            fingerprint=self._fingerprint,
+        )
+
+    async def _write(
+        self, stage_file: StageFile, rows: Mapping[str, Sequence[Any]]
+    ) -> str:
+        if self._recorder is None:
+            return ""
+        return await self._recorder.write(stage_file, rows, self._rollout)
+
+    async def _all_trainers(self, method: str, *args: Any, **settings: Any) -> Any:
+        """Calls a method on every rank; the first error in time wins."""
+        calls = [
+            asyncio.ensure_future(
+                answer(getattr(trainer, method).remote(*args, **settings), worker=name)
+            )
+            for name, trainer in self._workers.trainers.items()
+        ]
+        done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        for call in waiting:
+            call.cancel()
+        for call in done:
+            call.result()
+        return [call.result() for call in calls]
+
+    async def _save_if_due(self, rollout_id: int) -> None:
+        settings = self._arguments.checkpoint
+        if settings.save is None or not settings.save_interval:
+            return
+        last = rollout_id + 1 == self._arguments.data.num_rollout
+        if (rollout_id + 1) % settings.save_interval == 0 or last:
+            path = Path(settings.save) / f"rollout_{rollout_id:06d}"
+            await self._all_trainers("save", path)
+            self._log.info(f"Saved checkpoint to {path}")
+
+    def _finish_rollout(self, rollout_id: int) -> None:
+        rollout = self._rollout
+        seconds = time.monotonic() - rollout.began
+        tokens = sum(sample.response_length for sample in rollout.samples)
+        parts = [
+            {k: m for k, m in metrics.items() if not k.startswith("train/")}
+            for metrics in rollout.metrics
+        ]
+        perf: Metrics = {
+            "perf/step_time": Sum(seconds),
+            "perf/tokens_per_s": Gauge(tokens / seconds),
+        }
+        merged = merge_metrics([*parts, perf])
+        self._events.append(
+            RolloutFinished(
+                rollout_id=rollout_id,
+                weights_version=rollout.weights_version,
+                metrics=merged,
+            ),
+            sync=True,
+        )
+        shown = _of_prefix(metric_values(merged), "perf/")
+        self._log.info(f"perf {rollout_id}: {shown}")
+
+
+def _joined(parts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+    return {
+        name: [value for part in parts for value in part[name]] for name in parts[0]
+    }
+
+
+def _of_prefix(values: Mapping[str, float], prefix: str) -> dict[str, float]:
+    return {key: value for key, value in values.items() if key.startswith(prefix)}

@@ -1,0 +1,212 @@
+"""The run's Ray actors: starting them, knowing their pids, ending them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from relax.arguments import Arguments
+from relax.arguments.environment import worker_environment
+from relax.backends.ray_border import answer
+from relax.backends.training import TrainerOpened
+from relax.control.protocol import Stacks
+from relax.control.run_folder import process_start
+from relax.controller.cluster import signal_process
+from relax.controller.reaper import Reaper
+from relax.engine.rollout.runner import RunnerOpened
+from relax.observe.worker_process import STACK_SIGNAL, resident_bytes, stack_path
+
+STACK_SECONDS = 1.5
+CLOSE_SECONDS = 3.0
+
+
+class Progress(Protocol):
+    """Told what comes up while a person waits."""
+
+    def __call__(self, what: str, *, done: bool) -> None:
+        """``what`` is being started, or is up."""
+        ...
+
+
+class Workers:
+    """All actors of a run.
+
+    Args:
+        arguments: Of the run.
+        run_dir: The run folder.
+        reaper: Is told of every process.
+
+    Attributes:
+        trainers, engines, rewards: Actor handles by name.
+        runner: The rollout runner's handle.
+    """
+
+    def __init__(
+        self, arguments: Arguments, *, run_dir: Path, run_id: str, reaper: Reaper
+    ) -> None:
+        self._arguments = arguments
+        self._run_dir = run_dir
+        self._run_id = run_id
+        self._reaper = reaper
+        self._pids: dict[str, int] = {"driver": os.getpid()}
+        self.trainers: dict[str, Any] = {}
+        self.engines: dict[str, Any] = {}
+        self.rewards: dict[str, Any] = {}
+        self.runner: Any = None
+        self.trainer_opened: TrainerOpened
+        self.runner_opened: RunnerOpened
+
+    async def start(self, progress: Progress) -> None:
+        """Starts all actors at once and waits until each is up.
+
+        Args:
+            progress: Told what comes up, for the person who waits.
+        """
+        self._create()
+        await asyncio.gather(
+            self._open_trainers(progress),
+            self._open_engines(progress),
+            self._open_rewards(progress),
+            self._open_runner(progress),
+        )
+
+    def processes(self) -> Mapping[str, int]:
+        """``{name: pid}`` of every process, the driver included."""
+        return dict(self._pids)
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Resident memory by process; those that are gone are left out."""
+        sizes = {name: resident_bytes(pid) for name, pid in self._pids.items()}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+    async def stacks(self) -> Stacks:
+        """Asks every process on this host for its Python stacks.
+
+        faulthandler answers in the signal handler, so a rank that sleeps or hangs in a
+        collective answers too.
+        """
+        marks: dict[str, int] = {}
+        missing: dict[str, str] = {}
+        for name, pid in self._pids.items():
+            path = stack_path(self._run_dir, name)
+            marks[name] = path.stat().st_size if path.exists() else 0
+            if not signal_process(pid, STACK_SIGNAL):
+                missing[name] = f"pid {pid} is gone"
+        await asyncio.sleep(STACK_SECONDS / 3)
+        stacks: dict[str, str] = {}
+        for name in self._pids.keys() - missing.keys():
+            path = stack_path(self._run_dir, name)
+            text = path.read_bytes()[marks[name] :] if path.exists() else b""
+            if text:
+                stacks[name] = text.decode("utf-8", "backslashreplace")
+            else:
+                missing[name] = "no answer yet: it is in native code, or starting"
+        return Stacks(stacks=stacks, missing=missing)
+
+    async def close(self) -> tuple[str, ...]:
+        """Ends all actors.
+
+        Returns:
+            Those that did not end in time and were killed, e.g. ``train-0 (pid 12)``.
+        """
+        workers = {name: pid for name, pid in self._pids.items() if name != "driver"}
+        starts = {pid: process_start(pid) for pid in workers.values()}
+        for pid in starts:
+            signal_process(pid, signal.SIGTERM)
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while time.monotonic() < deadline and any(map(_lives, starts.items())):
+            await asyncio.sleep(0.05)
+        killed = [name for name, pid in workers.items() if _lives((pid, starts[pid]))]
+        for name in killed:
+            signal_process(workers[name], signal.SIGKILL)
+        return tuple(f"{name} (pid {workers[name]})" for name in killed)
+
+    def _create(self) -> None:
+        import ray  # noqa: PLC0415
+
+        from relax.backends.megatron.actor_class import train_worker  # noqa: PLC0415
+        from relax.engine.rewards.worker import RewardWorker  # noqa: PLC0415
+        from relax.engine.rollout.runner import RolloutRunner  # noqa: PLC0415
+        from relax.engine.rollout.worker import RolloutWorker  # noqa: PLC0415
+
+        arguments, run_dir = self._arguments, self._run_dir
+        common = {
+            "num_cpus": 0,
+            "max_restarts": 0,
+            "runtime_env": {
+                "env_vars": worker_environment(
+                    threads=arguments.cluster.threads_per_actor, has_gpu=False
+                )
+            },
+        }
+        world = arguments.cluster.actor_num_nodes * (
+            arguments.cluster.actor_num_gpus_per_node
+        )
+        meeting = run_dir / f".ranks-{os.getpid()}"
+        meeting.unlink(missing_ok=True)
+        for rank in range(world):
+            name = f"train-{rank}"
+            self.trainers[name] = train_worker(common, name=name).remote(
+                arguments,
+                run_dir=run_dir,
+                rank=rank,
+                world_size=world,
+                init_method=f"file://{meeting}",
+            )
+        engine = ray.remote(RolloutWorker).options(**common, max_concurrency=1_000)
+        self.engines["engine-0"] = engine.options(name="engine-0").remote(
+            arguments, run_dir=run_dir, name="engine-0"
+        )
+        reward = ray.remote(RewardWorker)
+        for number in range(arguments.reward.reward_num_workers):
+            name = f"reward-{number}"
+            self.rewards[name] = reward.options(**common, name=name).remote(
+                arguments, run_dir=run_dir, name=name
+            )
+        runner = ray.remote(RolloutRunner).options(**common, max_concurrency=100)
+        self.runner = runner.options(name="rollout-runner").remote(
+            arguments, run_dir=run_dir, engines=self.engines, rewards=self.rewards
+        )
+
+    async def _open_trainers(self, progress: Progress) -> None:
+        progress("trainer", done=False)
+        opened = await asyncio.gather(
+            *(answer(t.open.remote(), worker=name) for name, t in self.trainers.items())
+        )
+        for name, worker in zip(self.trainers, opened, strict=True):
+            self._note(name, worker.pid)
+        self.trainer_opened = opened[0]
+        progress("trainer", done=True)
+
+    async def _open_engines(self, progress: Progress) -> None:
+        progress("rollout engine", done=False)
+        for name, engine in self.engines.items():
+            self._note(name, await answer(engine.open.remote(), worker=name))
+        progress("rollout engine", done=True)
+
+    async def _open_rewards(self, progress: Progress) -> None:
+        progress("reward workers", done=False)
+        for name, worker in self.rewards.items():
+            self._note(name, await answer(worker.open.remote(), worker=name))
+        progress("reward workers", done=True)
+
+    async def _open_runner(self, progress: Progress) -> None:
+        progress("data and tokenizer", done=False)
+        opened = await answer(self.runner.open.remote(), worker="rollout-runner")
+        self.runner_opened = opened
+        self._note("rollout-runner", opened.pid)
+        progress("data and tokenizer", done=True)
+
+    def _note(self, name: str, pid: int) -> None:
+        self._pids[name] = pid
+        self._reaper.watch_process(pid)
+
+
+def _lives(process: tuple[int, int]) -> bool:
+    pid, start = process
+    return start != 0 and process_start(pid) == start

@@ -1,0 +1,70 @@
+"""The engine worker: owns one rollout engine, as a Ray actor.
+
+A plain asyncio class; `relax.controller.workers` makes it an actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from relax.arguments import Arguments
+from relax.backends.rollout import GenerateOutput, GenerateRequest, RolloutBackend
+from relax.observe.worker_process import prepare_worker
+
+
+class RolloutWorker:
+    """One rollout engine.
+
+    Args:
+        arguments: Of the run.
+        run_dir: The run folder, for the worker's own log.
+        name: The worker's name, e.g. ``engine-0``.
+    """
+
+    def __init__(self, arguments: Arguments, *, run_dir: Path, name: str) -> None:
+        self._pid = prepare_worker(run_dir, name)
+        self._arguments = arguments
+        self._engine: RolloutBackend
+
+    async def open(self) -> int:
+        """Loads the engine; gives the process's pid."""
+        # Torch and transformers are imported where the engine is, nowhere else.
+        import torch  # noqa: PLC0415
+
+        from relax.backends.embedded.engine import EmbeddedEngine  # noqa: PLC0415
+
+        torch.set_num_threads(self._arguments.cluster.threads_per_actor)
+        self._engine = await EmbeddedEngine.open(
+            Path(str(self._arguments.checkpoint.hf_checkpoint)),
+            batch_size=self._arguments.rollout.embedded_batch_size,
+        )
+        return self._pid
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        """Continues a prompt."""
+        return await self._engine.generate(request)
+
+    async def abort(self) -> int:
+        """Ends all requests; gives how many."""
+        return await self._engine.abort()
+
+    async def receive_weights(self, buckets: Sequence[Any], *, version: str) -> str:
+        """Takes a whole update.
+
+        Args:
+            buckets: Ray references; each holds ``{HF name: array}``.
+            version: Of these weights.
+
+        Returns:
+            Fingerprint of what the engine now holds.
+        """
+        await self._engine.begin_weight_update(version)
+        for bucket in buckets:
+            await self._engine.update_weights(await bucket)
+        return await self._engine.end_weight_update()
+
+    async def close(self) -> None:
+        """Ends the engine."""
+        await self._engine.close()

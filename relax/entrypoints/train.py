@@ -1,0 +1,53 @@
+"""Starts a run: ``python3 relax/entrypoints/train.py FLAGS`` or ``python -m …``.
+
+Everything that can be refused is refused before anything starts: one sentence that
+names the flag, its value and the fix, and exit code 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+if __package__ in (None, ""):
+    # Run as a file: Python put this folder on the path, not the checkout's.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from relax.arguments import asked_text, check_hooks, parse_arguments
+from relax.arguments.environment import prepare_driver
+from relax.controller.driver import drive
+from relax.errors import RelaxError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv: Without the program's name; None for the process's own.
+
+    Returns:
+        The exit code: 0, or that of the error (`relax.errors`).
+    """
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        text = asked_text(words)
+        if text is not None:
+            sys.stdout.write(text)
+            return 0
+        arguments = parse_arguments(words, has_gpu=has_gpu())
+        check_hooks(arguments)
+        prepare_driver(threads=arguments.cluster.threads_per_actor)
+        return asyncio.run(drive(arguments, echo=True))
+    except RelaxError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+
+def has_gpu() -> bool:
+    """Whether this host has an NVIDIA driver; asked without importing torch."""
+    return Path("/dev/nvidiactl").exists()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

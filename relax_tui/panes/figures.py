@@ -1,0 +1,89 @@
+"""The first rollout's figures, which stay on the screen for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relax_tui.lines import Line, Span, join, line_width
+from relax_tui.panes.numbers import status_span
+from relax_tui.panes.pane import Pane
+from relax_tui.sources.base import Figure, RunSnapshot
+from relax_tui.theme import STATUS_ROLES, Glyphs
+
+_SHORT = {"unequal": "uneq", "max |lp-ref|": "max", "nonfinite": "nonf",
+          "grad_norm": "grad"}  # fmt: skip
+
+
+def figure_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    """All figures, as many to a row as fit, in columns."""
+    figures = snapshot.figures
+    if not figures:
+        return [(Span(" not yet: they come with the first rollout", "dim"),)]
+    if width < 100 and width > 60 or width >= 110:
+        return [_packed(figures, glyphs)]
+    left = [_figure(figure, glyphs) for figure in figures[:3]]
+    right = [_figure(figure, glyphs) for figure in figures[3:]]
+    gap = max(width // 2, 24)
+    rows = []
+    for number, first in enumerate(left):
+        second = right[number] if number < len(right) else ()
+        space = Span(" " * max(gap - line_width(first), 2))
+        rows.append((Span(" "), *first, space, *second))
+    return rows
+
+
+def figure_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
+    """All figures in one row, what is wrong first when it does not fit."""
+    if not snapshot.figures:
+        return (Span("first step  ", "title"), Span("not yet", "dim"))
+    wrong = sorted(
+        snapshot.figures, key=lambda f: f.status not in ("FAIL", "NON_FINITE", "WARN")
+    )
+    parts = [_short(figure, glyphs) for figure in snapshot.figures]
+    full = (Span("r0 ", "title"), *join(parts))
+    if line_width(full) <= width:
+        return full
+    return (Span("r0 ", "title"), *join([_short(f, glyphs) for f in wrong], " "))
+
+
+def _packed(figures: Sequence[Figure], glyphs: Glyphs) -> Line:
+    return (Span(" "), *join([_figure(figure, glyphs) for figure in figures], "   "))
+
+
+def _figure(figure: Figure, glyphs: Glyphs) -> Line:
+    value = figure.text or "not yet"
+    role = STATUS_ROLES.get(figure.status, "number") if figure.text else "dim"
+    if figure.status == "PASS":
+        role = "number"
+    return (
+        Span(f"{figure.label} ", "label"),
+        Span(f"{value} ", role),
+        status_span(figure.status) if figure.status else Span(""),
+    )
+
+
+def _short(figure: Figure, glyphs: Glyphs) -> Line:
+    label = _SHORT.get(figure.label, figure.label)
+    value = figure.text.removesuffix(" tokens").replace(" of ", "/")
+    role = STATUS_ROLES.get(figure.status, "number")
+    shown = status_span(figure.status).text if figure.status else ""
+    return (
+        Span(f"{label} ", "label"),
+        Span(value or glyphs.absent, "number" if figure.status == "PASS" else role),
+        Span(f" {shown}" if shown else "", role),
+    )
+
+
+class FiguresPane(Pane):
+    """First step: KL, unequal tokens, grad_norm, non-finite values."""
+
+    def about(self) -> tuple[str, str]:
+        """The rollout they belong to."""
+        first = self.snapshot.first_rollout
+        return "", "" if first is None else f"rollout {first}"
+
+    def body(self, width: int, height: int) -> Sequence[Line]:
+        """The figures."""
+        if height < 2 and not self.titled:
+            return [figure_line(self.snapshot, width, self.look.glyphs)]
+        return figure_rows(self.snapshot, width, self.look.glyphs)

@@ -1,0 +1,211 @@
+"""The samples of a rollout, worst first, also while it is still generating."""
+
+from __future__ import annotations
+
+from relax_tui.lines import Line, Span
+from relax_tui.panes.numbers import number_text
+from relax_tui.panes.pane import ListPane
+from relax_tui.sources.base import RolloutView, RunSnapshot, SampleRow
+from relax_tui.text import pad, visible
+from relax_tui.theme import Glyphs
+
+_FLAG_ORDER = ("FAIL", "NONF", "GARB", "LOOP", "EMPTY", "ABORT", "TRUNC")
+BAD_FLAGS = frozenset(_FLAG_ORDER[:5])
+PREVIEW = 400
+
+
+def worst_first(rows: tuple[SampleRow, ...]) -> list[SampleRow]:
+    """Samples in the order in which a person should look at them."""
+    return sorted(rows, key=_badness)
+
+
+def _badness(row: SampleRow) -> tuple[int, float, float, int]:
+    flag = _FLAG_ORDER.index(row.flags[0]) if row.flags else len(_FLAG_ORDER)
+    reward = float("inf") if row.reward is None else row.reward
+    difference = -1.0 if row.rollout_max_abs is None else row.rollout_max_abs
+    return flag, reward, -difference, row.index
+
+
+def response_header(width: int) -> Line:
+    """Column heads, of the same widths as `response_row`."""
+    cells = [pad("#", 4, ">"), pad("grp", 4, ">"), pad("reward", 7, ">"),
+             pad("len", 5, ">")]  # fmt: skip
+    if width >= 96:
+        cells += [" " + pad("status", 9), pad("|lp-ref| max", 13, ">"),
+                  pad("|lp-roll| max", 14, ">"), " " + pad("flags", 6)]  # fmt: skip
+    elif width >= 56:
+        cells += [pad("lp-ref", 8, ">"), pad("lp-roll", 9, ">"), " " + pad("flag", 5)]
+    else:
+        cells += [" " + pad("flag", 5)]
+    return (Span("".join(cells), "label"), Span(" response", "label"))
+
+
+def response_row(
+    row: SampleRow, width: int, glyphs: Glyphs, *, scored: bool = True
+) -> Line:
+    """One sample: its scalars in columns, then the beginning of its response.
+
+    Args:
+        row: The sample.
+        width: Cells there are.
+        glyphs: Of the terminal.
+        scored: Whether the log-prob stage is recorded; "not yet" is not "absent".
+    """
+    bad = bool(BAD_FLAGS.intersection(row.flags))
+    group = glyphs.absent if row.group is None else str(row.group)
+    flag = row.flags[0] if row.flags else ""
+    spans = [
+        Span(pad(str(row.index), 4, ">")),
+        Span(pad(group, 4, ">"), "dim"),
+        Span(pad(_reward(row, glyphs), 7, ">"), "number"),
+        Span(pad(str(row.length), 5, ">")),
+    ]
+    later = glyphs.dot
+    reference = number_text(row.ref_max_abs, glyphs) if scored else later
+    rollout = number_text(row.rollout_max_abs, glyphs) if scored else later
+    flag_role = "bad" if bad else "warn"
+    if width >= 96:
+        spans += [
+            Span(" " + pad(visible(row.status), 9), "dim"),
+            Span(pad(reference, 13, ">"), _heat(row.ref_max_abs)),
+            Span(pad(rollout, 14, ">"), _heat(row.rollout_max_abs)),
+            Span(" " + pad(flag, 6), flag_role),
+        ]
+    elif width >= 56:
+        spans += [
+            Span(pad(reference, 8, ">"), _heat(row.ref_max_abs)),
+            Span(pad(rollout, 9, ">"), _heat(row.rollout_max_abs)),
+            Span(" " + pad(flag, 5), flag_role),
+        ]
+    else:
+        spans.append(Span(" " + pad(flag, 5), flag_role))
+    spans.append(Span(" " + visible((row.failure or row.response)[:PREVIEW])))
+    return tuple(spans)
+
+
+def _reward(row: SampleRow, glyphs: Glyphs) -> str:
+    if row.reward is None:
+        return glyphs.absent
+    return f"{row.reward:.2f}"
+
+
+def _heat(difference: float | None) -> str:
+    """Role of a log-prob difference, by the size that healthy engines show."""
+    if difference is None or difference == 0:
+        return "dim"
+    if difference != difference or difference == float("inf"):
+        return "bad"
+    return "" if difference < 1e-2 else "heat2" if difference < 0.1 else "heat4"
+
+
+class ResponsesPane(ListPane):
+    """Samples of the viewed rollout."""
+
+    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+        super().__init__(number=number, name=name, id=id)
+        self.order: list[SampleRow] = []
+        self._selected: int | None = None
+        self._chosen = False
+
+    @property
+    def view_shown(self) -> RolloutView | None:
+        """The rollout that is looked at."""
+        return self.snapshot.viewed
+
+    @property
+    def selected(self) -> SampleRow | None:
+        """The sample under the cursor."""
+        return self.order[self.cursor] if self.cursor < len(self.order) else None
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes new rows in; the cursor stays on its sample."""
+        before, after = self.snapshot.viewed, snapshot.viewed
+        if after != before:
+            self._take(before, after)
+        super().show(snapshot)
+
+    def _take(self, before: RolloutView | None, after: RolloutView | None) -> None:
+        rows = after.rows if after else ()
+        finished = after is not None and after.complete
+        self.order = worst_first(rows) if finished else list(rows)
+        other = before is None or after is None or (
+            (before.attempt, before.rollout_id) != (after.attempt, after.rollout_id)
+        )
+        if other:
+            self._chosen = False
+            self.matches = ()
+        if self._chosen:
+            places = {row.index: place for place, row in enumerate(self.order)}
+            self.cursor = places.get(self._selected, self.cursor)  # type: ignore[arg-type]
+        else:
+            # Worst first when complete; the newest one while they still arrive.
+            self.cursor = 0 if finished else max(len(self.order) - 1, 0)
+
+    def _place(self, index: int) -> bool:
+        moved = super()._place(index)
+        self._chosen = True
+        self._selected = self.selected.index if self.selected else None
+        return moved
+
+    def select(self, sample_index: int) -> bool:
+        """Puts the cursor on a sample; False when it is not here."""
+        for place, row in enumerate(self.order):
+            if row.index == sample_index:
+                self._place(place)
+                return True
+        return False
+
+    def count(self) -> int:
+        """Samples there are."""
+        return len(self.order)
+
+    def header(self, width: int) -> Line | None:
+        """Column heads."""
+        return response_header(width)
+
+    def item(self, index: int, width: int) -> Line:
+        """One sample."""
+        view = self.view_shown
+        scored = view is not None and "logprobs" in view.stages
+        return response_row(self.order[index], width, self.look.glyphs, scored=scored)
+
+    def item_text(self, index: int) -> str:
+        """Prompt, response and label are searched."""
+        row = self.order[index]
+        return f"{row.index} {row.status} {row.prompt} {row.response} {row.label}"
+
+    def empty(self) -> str:
+        """Why there are no samples."""
+        view = self.view_shown
+        if view is not None and view.note:
+            return view.note
+        now = self.snapshot.now
+        return f"no sample yet: the run is {now.liveness}"
+
+    def about(self) -> tuple[str, str]:
+        """Which rollout, how many samples, how complete."""
+        return responses_title(self.snapshot, self.look.glyphs), self.position()
+
+
+def responses_title(snapshot: RunSnapshot, glyphs: Glyphs) -> str:
+    """``rollout 37 · 64 samples · worst first``."""
+    view = snapshot.viewed
+    if view is None:
+        return ""
+    dot = f" {glyphs.dot} "
+    parts = [f"rollout {view.rollout_id}"]
+    progress = snapshot.progress
+    if view.complete:
+        parts += [f"{len(view.rows)} samples", "worst first"]
+    elif progress is not None and progress.rollout_id == view.rollout_id:
+        parts.append(f"{progress.done}/{progress.total} generated")
+        if progress.running:
+            parts.append(f"{progress.running} running")
+        if progress.aborted:
+            parts.append(f"{progress.aborted} aborted")
+        parts.append(f"longest {progress.longest}")
+    else:
+        parts.append(f"{len(view.rows)} samples so far")
+    if not snapshot.following:
+        parts.append("history, ] goes back to now")
+    return dot.join(parts)

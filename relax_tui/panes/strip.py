@@ -1,0 +1,245 @@
+"""The rows at the screen's edges: status, alarm, walk, message and footer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relax_tui.keymap import Where, footer_keys
+from relax_tui.lines import BLANK, Line, Span, beside, fit, join, line_width
+from relax_tui.panes.numbers import clock_text
+from relax_tui.sources.base import Liveness, RunSnapshot
+from relax_tui.text import visible, wrap
+from relax_tui.theme import Glyphs
+from relax_tui.widgets.line_view import LineView
+
+_LIVENESS_ROLES = {
+    Liveness.STARTING: "running",
+    Liveness.RUNNING: "running",
+    Liveness.PAUSED: "notice",
+    Liveness.FINISHED: "good",
+    Liveness.STOPPED: "warn",
+    Liveness.FAILED: "alarm",
+    Liveness.LOST: "alarm",
+}
+
+
+def status_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
+    """Run, state, place, weights and age in one row."""
+    header, now = snapshot.header, snapshot.now
+    state = Span(_word(now.liveness), _LIVENESS_ROLES[now.liveness])
+    wide = width >= 100
+    parts: list[Line] = [(Span(visible(header.name or "?"), "title"),)]
+    if wide:
+        parts.append((Span("relax-tui", "dim"),))
+        parts.reverse()
+    parts.append((Span(f"{header.mode} {glyphs.arrow} ", "dim"), state))
+    if now.rollout_id >= 0 and header.num_rollout:
+        place = f"{now.rollout_id}/{header.num_rollout}"
+        head = "rollout " if wide else "r"
+        parts.append((Span(head, "label"), Span(place, "number")))
+    parts.append(_stage(snapshot))
+    if now.weights_version is not None:
+        head = "weights v" if wide else "v"
+        parts.append((Span(head, "label"), Span(str(now.weights_version), "number")))
+    parts.append(_age(snapshot, wide=wide))
+    if header.read_only:
+        parts.append((Span("READ-ONLY", "warn"),))
+    if header.attempt > 1:
+        parts.append((Span(f"attempt {header.attempt}", "dim"),))
+    help_hint: Line = (Span("? help ", "dim"),) if wide else ()
+    return beside((Span(" "), *join(parts)), help_hint, width)
+
+
+def _word(liveness: Liveness) -> str:
+    loud = liveness in (Liveness.FAILED, Liveness.LOST, Liveness.PAUSED)
+    return str(liveness).upper() if loud else str(liveness)
+
+
+def _stage(snapshot: RunSnapshot) -> Line:
+    now = snapshot.now
+    if not now.stage or now.liveness.ended:
+        return BLANK
+    if now.liveness is Liveness.PAUSED:
+        return (Span("next ", "label"), Span(now.stage, "number"))
+    progress = snapshot.progress
+    count = ""
+    if now.stage == "generate" and progress and progress.rollout_id == now.rollout_id:
+        count = f" {progress.done}/{progress.total}"
+    return (Span(now.stage, "number"), Span(f"{count} {now.stage_age}", "dim"))
+
+
+def _age(snapshot: RunSnapshot, *, wide: bool) -> Line:
+    now = snapshot.now
+    if now.data_age:
+        stale = now.data_age.endswith(("min", "h"))
+        text = now.data_age if now.data_age == "now" else f"{now.data_age} ago"
+        head = "data " if wide else ""
+        return (Span(head, "label"), Span(text, "warn" if stale else "dim"))
+    since = clock_text(now.since)
+    return (Span(f"since {since}" if since else "", "dim"),)
+
+
+def alarm_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    """What a person must not overlook: lost, failed, slow; nothing when all is well."""
+    now = snapshot.now
+    if now.liveness is Liveness.LOST:
+        return _lost(snapshot, width)
+    if snapshot.failure is not None:
+        return _failed(snapshot, width)
+    slow = next((line for line in snapshot.stages if line.slow), None)
+    if slow is not None:
+        words = (Span(" SLOW ", "notice"), Span(f" {slow.stage}: {visible(slow.slow)}"))
+        hint = (Span("  x stacks  A abort generation  X stop  K kill", "dim"),)
+        return [fit(words, width, ellipsis=glyphs.ellipsis), hint]
+    if now.liveness is Liveness.RUNNING and now.data_age.endswith(("min", "h")):
+        text = f" no event for {now.data_age}, although the driver lives"
+        return [(Span(" SILENT ", "notice"), Span(text), Span("  x stacks", "dim"))]
+    return []
+
+
+def _lost(snapshot: RunSnapshot, width: int) -> list[Line]:
+    now, header = snapshot.now, snapshot.header
+    when = clock_text(now.since)
+    last = f"; last sign of life {when}" if when else ""
+    place = f" in rollout {now.rollout_id} {now.stage}" if now.rollout_id >= 0 else ""
+    text = f" the run was lost{place}: {visible(now.detail)}{last}"
+    hint = (
+        f"   what was recorded stays readable; resume: relax-tui run --run-dir"
+        f" {visible(header.run_dir)} -- FLAGS"
+    )
+    rows = [(Span(" LOST ", "alarm"), Span(text)), (Span(hint, "dim"),)]
+    return [fit(row, width) for row in rows]
+
+
+def _failed(snapshot: RunSnapshot, width: int) -> list[Line]:
+    failure = snapshot.failure
+    if failure is None:
+        return []
+    place = f" (rollout {failure.rollout_id}" if failure.rollout_id >= 0 else ""
+    place += f" {failure.stage})" if place else ""
+    first = f" {visible(failure.rank)}: " if failure.rank else " "
+    head = (Span(" FAILED ", "alarm"), Span(f"{first}{visible(failure.what)}{place}"))
+    tail = [
+        (Span("   " + visible(text), "dim"),) for text in failure.lines[-3:]
+    ]
+    return [fit(row, width) for row in (head, *tail)]
+
+
+class StatusStrip(LineView):
+    """The first row: which run, what it does, how old the data are."""
+
+    def __init__(self) -> None:
+        super().__init__(id="status")
+        self.snapshot = RunSnapshot()
+        self.frozen = ""
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Draws another snapshot."""
+        self.snapshot = snapshot
+        self.repaint()
+
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        """The strip."""
+        line = status_line(self.snapshot, width, self.look.glyphs)
+        if self.frozen:
+            mark = f" VIEW FROZEN at {self.frozen} "
+            return [beside(line, (Span(mark, "notice"),), width)]
+        return [line]
+
+
+class AlarmStrip(LineView):
+    """Rows that are there only while something is wrong."""
+
+    DEFAULT_CSS = "AlarmStrip { height: 0; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="alarm")
+        self.snapshot = RunSnapshot()
+        self._height = 0
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Grows to what there is to say."""
+        self.snapshot = snapshot
+        cells = self.app.size.width
+        height = len(alarm_rows(snapshot, cells, self.look.glyphs))
+        if self.app.size.height < 12:
+            height = min(height, 1)
+        if height != self._height:
+            self._height = height
+            self.styles.height = height
+        self.repaint()
+
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        """The alarm."""
+        return alarm_rows(self.snapshot, width, self.look.glyphs)
+
+
+class MessageLine(LineView):
+    """One row for answers: sent, accepted, refused, done, and why a key does nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(id="message")
+        self._message: Line = BLANK
+
+    def say(self, message: Line) -> None:
+        """Shows a message until the next one."""
+        self._message = message
+        self.repaint()
+
+    @property
+    def text(self) -> str:
+        """What it says now."""
+        return "".join(span.text for span in self._message)
+
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        """The message."""
+        return [self._message]
+
+
+def footer_line(
+    where: Where, width: int, glyphs: Glyphs, *, prefer: Sequence[str] = ()
+) -> Line:
+    """As many keys as fit; what comes first in the table comes first here.
+
+    Args:
+        where: The screen.
+        width: Cells there are.
+        glyphs: Of the terminal.
+        prefer: Ids that go first, because they are what is needed now.
+    """
+    keys = footer_keys(where)
+    keys.sort(key=lambda key: (key.id not in prefer, key.footer))
+    last = next(key for key in keys if key.id == "help")
+    tail: Line = (Span(last.display, "key"), Span(f" {last.label}", "dim"))
+    spans: list[Span] = [Span(" ")]
+    room = width - line_width(tail) - 1
+    for key in keys:
+        if key is last:
+            continue
+        display = key.display if not glyphs.rule == "-" else key.display.replace("⏎", "Enter")
+        role = "dim" if key.later else "key"
+        part = (Span(display, role), Span(f" {key.label}  ", "dim"))
+        used = line_width(part)
+        if used > room:
+            continue
+        spans.extend(part)
+        room -= used
+    return (*spans, *tail)
+
+
+class FooterBar(LineView):
+    """The last row: keys of this screen, out of the one table."""
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(id="footer")
+        self._where = where
+        self.prefer: tuple[str, ...] = ()
+
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        """The keys."""
+        return [footer_line(self._where, width, self.look.glyphs, prefer=self.prefer)]
+
+
+def note_rows(text: str, width: int, role: str = "") -> list[Line]:
+    """A sentence as wrapped rows."""
+    return [(Span(" " + piece, role),) for piece in wrap(text, max(width - 2, 8))]

@@ -1,0 +1,194 @@
+"""The walk: the guide's check that is due where the run has just stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relax_tui.lines import Line, Span, fit
+from relax_tui.panes.numbers import number_text, status_span
+from relax_tui.panes.pane import title_rule
+from relax_tui.sources.base import Liveness, RunSnapshot, VerdictLine
+from relax_tui.text import visible, wrap
+from relax_tui.theme import STATUS_ROLES, Glyphs
+from relax_tui.widgets.line_view import LineView
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkStop:
+    """A place of the walk.
+
+    Attributes:
+        title: What the guide checks there.
+        rules: Rules whose verdicts belong to it.
+        means: What it means, for a person who has never read the guide.
+        next: What `c` runs.
+    """
+
+    title: str
+    rules: tuple[str, ...]
+    means: str
+    next: str
+
+
+# Keyed by (stage that ended, stage that comes next), as `paused` events have them.
+STOPS: dict[tuple[str, str], WalkStop] = {
+    ("", "generate"): WalkStop(
+        title="weights are in the engine",
+        rules=(),
+        means="The trainer's weights went to the engine by the same code that runs after"
+        " every rollout. The first responses will show whether the conversion is right.",
+        next="generate the first responses",
+    ),
+    ("generate", "reward"): WalkStop(
+        title="check 1 · are the responses coherent?",
+        rules=("responses_coherent", "repetition"),
+        means="Read them. Gibberish in the first rollout means that the checkpoint or"
+        " its conversion is wrong; nothing after this point can be trusted then.",
+        next="score them, then run the log-prob passes",
+    ),
+    ("log_probs", "advantages"): WalkStop(
+        title="check 2 · is log_probs equal to ref_log_probs, and small?",
+        rules=(
+            "log_probs_equal_ref",
+            "first_step_kl",
+            "log_probs_magnitude",
+            "log_probs_vs_rollout",
+        ),
+        means="Before any training policy and reference are the same model: every token"
+        " must agree to the bit and KL must be 0. A small difference is a kernel that is"
+        " not deterministic, a large one other weights, template or temperature.",
+        next="compute advantages and do the train step",
+    ),
+    ("train", "update_weights"): WalkStop(
+        title="check 3 · KL 0 and a small grad_norm at the first step",
+        rules=("first_step_kl", "grad_norm", "ppo_kl"),
+        means="With one train step a rollout the first KL is 0. A large grad_norm here"
+        " points at Megatron or Transformer Engine, for MoE at --moe-permute-fusion.",
+        next="send the new weights to the engine",
+    ),
+    ("update_weights", "generate"): WalkStop(
+        title="the new weights are in the engine",
+        rules=("weights",),
+        means="The walk ends here; from now on the run goes on by itself until it is"
+        " done, paused, or a stop condition holds.",
+        next="go on with rollout 1",
+    ),
+}
+# The train step may follow the log-prob stage directly in the events of a short run.
+STOPS["advantages", "train"] = STOPS["log_probs", "advantages"]
+STOPS["log_probs", "train"] = STOPS["log_probs", "advantages"]
+STOPS["reward", "ref_log_probs"] = STOPS["generate", "reward"]
+STOPS["update_weights", ""] = STOPS["update_weights", "generate"]
+
+
+def walk_stop(snapshot: RunSnapshot) -> WalkStop | None:
+    """The stop the run waits at; None when it is not walking."""
+    paused = snapshot.paused
+    if paused is None or snapshot.now.liveness is not Liveness.PAUSED:
+        return None
+    if paused.why != "walk":
+        return None
+    first = paused.rollout_id == (snapshot.first_rollout or 0)
+    after = paused.after
+    if first and paused.before == "generate":
+        after = ""
+    found = STOPS.get((after, paused.before))
+    return found or WalkStop(
+        title=f"before {paused.before}",
+        rules=(),
+        means="No check of the guide is due here.",
+        next=paused.before,
+    )
+
+
+def walk_rows(
+    snapshot: RunSnapshot, width: int, height: int, glyphs: Glyphs
+) -> list[Line]:
+    """The stop's verdicts with their numbers, what they mean, and the keys."""
+    stop = walk_stop(snapshot)
+    paused = snapshot.paused
+    if stop is None or paused is None:
+        return []
+    title = f"walk {glyphs.dot} {stop.title.replace('·', glyphs.dot)}"
+    where = f"paused before {paused.before} of rollout {paused.rollout_id}"
+    rows = [title_rule(title, where, width, glyphs=glyphs, focused=True)]
+    verdicts = [v for v in snapshot.verdicts if _due(v, stop, paused.rollout_id)]
+    room = height - 2
+    means = _means(stop, width)
+    keep = min(len(means), max(room - len(verdicts), 0))
+    for verdict in verdicts[: room - min(keep, 1)]:
+        rows.extend(_verdict(verdict, width, glyphs))
+    if stop.rules and not verdicts:
+        rows.append((Span("   no verdict was given for this check", "warn"),))
+    rows.extend(means[: max(height - 1 - len(rows), 0)])
+    keys = (
+        Span(" c", "key"),
+        Span(f" {stop.next}   ", ""),
+        Span("t", "key"),
+        Span(" evidence   ", "dim"),
+        Span("enter", "key"),
+        Span(" the sample's tokens   ", "dim"),
+        Span("X", "key"),
+        Span(" stop the run", "dim"),
+    )
+    return [*rows[: height - 1], fit(keys, width, ellipsis=glyphs.ellipsis)]
+
+
+def _due(line: VerdictLine, stop: WalkStop, rollout_id: int) -> bool:
+    verdict = line.verdict
+    return verdict.rule in stop.rules and verdict.where.rollout_id <= rollout_id
+
+
+def _verdict(line: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
+    verdict = line.verdict
+    numbers = "  ".join(
+        f"{visible(name)} {number_text(value, glyphs)}"
+        for name, value in list(verdict.numbers.items())[:4]
+    )
+    role = STATUS_ROLES.get(str(verdict.status), "")
+    head = (
+        Span("   "),
+        status_span(str(verdict.status)),
+        Span(f" {visible(verdict.rule):<21} ", "label"),
+        Span(visible(verdict.summary), "" if role == "good" else role),
+        Span(f"   {numbers}", "dim"),
+    )
+    rows: list[Line] = [fit(head, width, ellipsis=glyphs.ellipsis)]
+    if role in ("bad", "warn") and verdict.causes:
+        cause = verdict.causes[0]
+        text = f"        {visible(cause.text)} ({cause.confidence})"
+        rows.append(fit((Span(text, "dim"),), width, ellipsis=glyphs.ellipsis))
+    return rows
+
+
+def _means(stop: WalkStop, width: int) -> list[Line]:
+    return [(Span("   " + piece),) for piece in wrap(stop.means, max(width - 6, 20))]
+
+
+class WalkPane(LineView):
+    """There only while a walk waits."""
+
+    DEFAULT_CSS = "WalkPane { height: 0; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="walk")
+        self.snapshot = RunSnapshot()
+        self._height = 0
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Grows when the run stops for a check."""
+        self.snapshot = snapshot
+        width, height = self.app.size
+        wanted = 0
+        if walk_stop(snapshot) is not None:
+            limit = 12 if height >= 30 else 7 if height >= 20 else 3
+            wanted = min(len(walk_rows(snapshot, width, 40, self.look.glyphs)), limit)
+        if wanted != self._height:
+            self._height = wanted
+            self.styles.height = wanted
+        self.repaint()
+
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        """The stop."""
+        return walk_rows(self.snapshot, width, height, self.look.glyphs)

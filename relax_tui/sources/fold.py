@@ -1,0 +1,493 @@
+"""From events to snapshots: a fold that holds the state of a run.
+
+Pure apart from the clock it is given; no file, no thread, no screen. Replaying all events
+of a run gives the same state as following it from the start.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import singledispatchmethod
+
+from relax.errors import RecordError
+from relax.events.types import (
+    AttemptOpened,
+    Commanded,
+    Continued,
+    DumpWritten,
+    Event,
+    NotableLine,
+    Paused,
+    Payload,
+    RolloutFinished,
+    RolloutProgress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Stage,
+    StageFinished,
+    StageSlow,
+    StageStarted,
+    StartupProgress,
+    StopConditionsSet,
+    TrainStep,
+    VerdictGiven,
+    WeightsUpdated,
+)
+from relax.measure.reduction import Metrics, metric_values
+from relax.triage.verdict import SEVERITY, Status, Verdict
+from relax_tui.sources.base import (
+    CommandLine,
+    Failure,
+    Figure,
+    Header,
+    Liveness,
+    Notice,
+    Now,
+    PausedAt,
+    Progress,
+    RunSnapshot,
+    Series,
+    StageLine,
+    StageState,
+    StartupLine,
+    VerdictLine,
+    coarse_age,
+    coarse_seconds,
+)
+
+SERIES_KEYS = (
+    "rollout/raw_reward",
+    "rollout/kl",
+    "rollout/kl_k3",
+    "train/grad_norm",
+    "rollout/entropy",
+    "logprob_rollout/abs_diff",
+    "logprob_rollout/max_abs",
+    "rollout/response_len/mean",
+    "rollout/truncated_ratio",
+)
+SERIES_POINTS = 2048
+NOTICES = 50
+COMMANDS = 12
+_UNHEALTHY = (Status.FAIL, Status.NON_FINITE, Status.WARN)
+STALE_SECONDS = 15.0
+
+
+class RunFold:
+    """The state of a run, event by event."""
+
+    def __init__(self) -> None:
+        self.header = Header()
+        self._liveness = Liveness.STARTING
+        self._since: float | None = None
+        self._detail = ""
+        self._rollout = -1
+        self._stage = ""
+        self._stage_wall = 0.0
+        self._weights: int | None = None
+        self._newest = 0.0
+        self._first: int | None = None
+        self._first_metrics: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
+        self._latest_rollout = -1
+        self._vacuous: frozenset[str] = frozenset()
+        self._points: dict[str, dict[int, float]] = {key: {} for key in SERIES_KEYS}
+        self._verdicts: dict[str, list[Verdict]] = {}
+        self._done: dict[Stage, StageFinished] = {}
+        self._durations: dict[Stage, deque[float]] = {}
+        self._slow: dict[Stage, str] = {}
+        self._startup: dict[str, StartupLine] = {}
+        self._progress: Progress | None = None
+        self._commands: dict[str, CommandLine] = {}
+        self._notices: deque[Notice] = deque(maxlen=NOTICES)
+        self._conditions: tuple[str, ...] = ()
+        self._failure: Failure | None = None
+        self._paused: PausedAt | None = None
+        self.vocab = ""
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Takes events in, in order."""
+        for event in events:
+            self._newest = max(self._newest, event.wall)
+            self._on(event.payload, event)
+
+    @property
+    def liveness(self) -> Liveness:
+        """What the events alone say; whether the driver lives is not among them."""
+        return self._liveness
+
+    @property
+    def newest_wall(self) -> float:
+        """Unix time of the newest event; 0 without one."""
+        return self._newest
+
+    @singledispatchmethod
+    def _on(self, payload: Payload, event: Event) -> None:
+        """Events that change nothing on the screen (heartbeats, unknown ones)."""
+
+    @_on.register
+    def _(self, payload: AttemptOpened, event: Event) -> None:
+        self.header = replace(
+            self.header,
+            run_id=payload.run_id,
+            host=payload.host,
+            attempt=event.attempt,
+        )
+        if self._liveness.ended:
+            # A resumed run: what ended is past, its curves stay.
+            self._set(Liveness.STARTING, event.wall, "")
+            self._failure = self._paused = None
+            self._startup.clear()
+
+    @_on.register
+    def _(self, payload: RunStarted, event: Event) -> None:
+        self.header = replace(
+            self.header,
+            name=payload.name,
+            run_id=payload.run_id,
+            mode=str(payload.mode),
+            num_rollout=payload.num_rollout,
+            start_rollout_id=payload.start_rollout_id,
+            steps_per_rollout=payload.steps_per_rollout,
+            samples_per_rollout=payload.samples_per_rollout,
+        )
+        self.vocab = payload.vocab
+        if self._first is None:
+            self._first = payload.start_rollout_id
+
+    @_on.register
+    def _(self, payload: StartupProgress, event: Event) -> None:
+        self._startup[payload.what] = StartupLine(
+            what=payload.what, done=payload.done, seconds=payload.seconds
+        )
+
+    @_on.register
+    def _(self, payload: StageStarted, event: Event) -> None:
+        if payload.rollout_id != self._rollout:
+            self._done = {}
+            self._progress = None
+        self._slow.pop(payload.stage, None)
+        self._rollout, self._stage = payload.rollout_id, str(payload.stage)
+        self._stage_wall = event.wall
+        self._set(Liveness.RUNNING, event.wall, "")
+
+    @_on.register
+    def _(self, payload: StageFinished, event: Event) -> None:
+        self._done[payload.stage] = payload
+        durations = self._durations.setdefault(payload.stage, deque(maxlen=100))
+        durations.append(payload.seconds)
+        self._slow.pop(payload.stage, None)
+        self._measure(payload.rollout_id, payload.metrics)
+
+    @_on.register
+    def _(self, payload: StageSlow, event: Event) -> None:
+        places = "; ".join(f"{rank}: {line}" for rank, line in payload.places.items())
+        text = (
+            f"{payload.stage} has run {payload.seconds:.0f} s, its median is"
+            f" {payload.median_seconds:.1f} s"
+        )
+        self._slow[payload.stage] = places or text
+        self._notice(event, "SLOW", f"{text}. {places}" if places else text)
+
+    @_on.register
+    def _(self, payload: RolloutProgress, event: Event) -> None:
+        self._progress = Progress(
+            rollout_id=payload.rollout_id,
+            done=payload.done,
+            running=payload.running,
+            aborted=payload.aborted,
+            tokens=payload.tokens,
+            longest=payload.longest,
+            total=payload.total,
+        )
+
+    @_on.register
+    def _(self, payload: RolloutFinished, event: Event) -> None:
+        self._measure(payload.rollout_id, payload.metrics)
+
+    @_on.register
+    def _(self, payload: TrainStep, event: Event) -> None:
+        self._measure(payload.rollout_id, payload.metrics)
+        self._vacuous = frozenset(payload.vacuous)
+        if payload.skipped:
+            what = f"step {payload.step} skipped: gradients are not finite"
+            self._notice(event, "SKIP", what)
+
+    @_on.register
+    def _(self, payload: WeightsUpdated, event: Event) -> None:
+        self._weights = payload.version
+        ours, theirs = payload.fingerprint, payload.engine_fingerprint
+        if theirs and theirs != ours:
+            what = f"engine holds weights {theirs[:12]}, trainer sent {ours[:12]}"
+            self._notice(event, "WEIGHTS", what)
+
+    @_on.register
+    def _(self, payload: DumpWritten, event: Event) -> None:
+        self._notice(event, "DUMP", f"{payload.kind} written: {payload.path}")
+
+    @_on.register
+    def _(self, payload: VerdictGiven, event: Event) -> None:
+        try:
+            verdict = Verdict.from_json(payload.verdict)
+        except RecordError as error:
+            self._notice(event, "VERDICT", f"a verdict could not be read: {error}")
+            return
+        self._verdicts.setdefault(verdict.rule, []).append(verdict)
+
+    @_on.register
+    def _(self, payload: Commanded, event: Event) -> None:
+        self._commands[payload.command_id] = CommandLine(
+            id=payload.command_id,
+            kind=payload.kind,
+            phase=str(payload.phase),
+            by=payload.by,
+            reason=payload.reason,
+            seconds=payload.seconds,
+        )
+        while len(self._commands) > COMMANDS:
+            del self._commands[next(iter(self._commands))]
+
+    @_on.register
+    def _(self, payload: Paused, event: Event) -> None:
+        self._paused = PausedAt(
+            rollout_id=payload.rollout_id,
+            before=str(payload.before),
+            after="" if payload.after is None else str(payload.after),
+            why=payload.why,
+            by=payload.by,
+            since=event.wall,
+        )
+        self._rollout, self._stage = payload.rollout_id, str(payload.before)
+        by = f" by {payload.by}" if payload.by else ""
+        self._set(Liveness.PAUSED, event.wall, f"{payload.why or 'command'}{by}")
+
+    @_on.register
+    def _(self, payload: Continued, event: Event) -> None:
+        self._paused = None
+        self._stage_wall = event.wall
+        self._set(Liveness.RUNNING, event.wall, "")
+
+    @_on.register
+    def _(self, payload: StopConditionsSet, event: Event) -> None:
+        self._conditions = payload.conditions
+
+    @_on.register
+    def _(self, payload: NotableLine, event: Event) -> None:
+        self._notice(event, "LOG", f"{payload.text}  ({payload.file})")
+
+    @_on.register
+    def _(self, payload: RunFinished, event: Event) -> None:
+        stopped = payload.why != "done"
+        detail = f"{payload.rollouts} rollouts"
+        if payload.killed:
+            detail += "; had to kill " + ", ".join(payload.killed)
+        state = Liveness.STOPPED if stopped else Liveness.FINISHED
+        self._set(state, event.wall, detail)
+        self._paused = None
+
+    @_on.register
+    def _(self, payload: RunFailed, event: Event) -> None:
+        stage = "" if payload.stage is None else str(payload.stage)
+        self._failure = Failure(
+            what=payload.what,
+            code=payload.code,
+            rank=payload.rank,
+            rollout_id=payload.rollout_id,
+            stage=stage,
+            lines=payload.lines,
+        )
+        self._set(Liveness.FAILED, event.wall, payload.what)
+        self._paused = None
+
+    def _set(self, liveness: Liveness, wall: float, detail: str) -> None:
+        if liveness is not self._liveness:
+            self._since = wall
+        self._liveness, self._detail = liveness, detail
+
+    def _notice(self, event: Event, word: str, text: str) -> None:
+        self._notices.append(Notice(wall=event.wall, word=word, text=text))
+
+    def _measure(self, rollout_id: int, metrics: Metrics) -> None:
+        values = metric_values(metrics)
+        if not values:
+            return
+        self._latest.update(values)
+        self._latest_rollout = rollout_id
+        if rollout_id == self._first:
+            # Later steps of the first rollout do not replace what its first step said.
+            self._first_metrics = {**values, **self._first_metrics}
+        for key, points in self._points.items():
+            if key in values:
+                points[rollout_id] = values[key]
+                if len(points) > SERIES_POINTS:
+                    del points[next(iter(points))]
+
+    def snapshot(self, clock: float, *, lost: str = "") -> RunSnapshot:
+        """The state as a frozen snapshot.
+
+        Args:
+            clock: Unix time now, for ages.
+            lost: Why the run counts as lost; '' when its driver lives or it ended.
+
+        Returns:
+            The snapshot, without the viewed rollout.
+        """
+        return RunSnapshot(
+            header=self.header,
+            now=self._now(clock, lost),
+            first_rollout=self._first,
+            figures=self._figures(),
+            series=self._series(),
+            latest=dict(self._latest),
+            latest_rollout=self._latest_rollout,
+            vacuous=self._vacuous,
+            verdicts=self._verdict_lines(),
+            stages=self._stage_lines(ended=bool(lost) or self._liveness.ended),
+            startup=tuple(self._startup.values()),
+            progress=self._progress,
+            commands=tuple(self._commands.values()),
+            notices=tuple(self._notices),
+            stop_conditions=self._conditions,
+            failure=self._failure,
+            paused=None if lost else self._paused,
+        )
+
+    def _now(self, clock: float, lost: str) -> Now:
+        liveness, since, detail = self._liveness, self._since, self._detail
+        if lost:
+            liveness, since, detail = Liveness.LOST, self._newest or None, lost
+        running = liveness is Liveness.RUNNING
+        ages = liveness in (Liveness.RUNNING, Liveness.STARTING)
+        return Now(
+            liveness=liveness,
+            since=since,
+            detail=detail,
+            rollout_id=self._rollout,
+            stage=self._stage,
+            stage_age=coarse_seconds(max(clock - self._stage_wall, 0.0))
+            if running and self._stage
+            else "",
+            data_age=coarse_age(max(clock - self._newest, 0.0))
+            if ages and self._newest
+            else "",
+            weights_version=self._weights,
+        )
+
+    def _figures(self) -> tuple[Figure, ...]:
+        found = self._first_metrics
+        nonfinite = [v for key, v in found.items() if key.startswith("nonfinite/")]
+        broken = sum(nonfinite) if nonfinite else None
+        unequal, tokens = (
+            found.get(f"logprob_ref/{name}") for name in ("unequal", "tokens")
+        )
+        counted = unequal is not None and tokens is not None
+        # k3, as the rule judges it: k1 can cancel.
+        kl = found.get("rollout/kl_k3", found.get("rollout/kl"))
+        max_abs = found.get("logprob_ref/max_abs")
+        equal = self._first_status("log_probs_equal_ref")
+        return (
+            Figure(
+                label="KL", text=_text(kl), status=self._first_status("first_step_kl")
+            ),
+            Figure(
+                label="unequal",
+                text=f"{unequal:,.0f} of {tokens:,.0f} tokens" if counted else "",
+                status=equal,
+            ),
+            Figure(label="max |lp-ref|", text=_text(max_abs), status=equal),
+            Figure(
+                label="grad_norm",
+                text=_text(found.get("train/grad_norm")),
+                status=self._first_status("grad_norm"),
+            ),
+            Figure(
+                label="nonfinite",
+                text=_text(broken),
+                status="NON_FINITE" if broken else "",
+            ),
+        )
+
+    def _first_status(self, rule: str) -> str:
+        """What a rule said about the first rollout; '' before it said anything."""
+        for verdict in self._verdicts.get(rule, ()):
+            if verdict.where.rollout_id == self._first:
+                return str(verdict.status)
+        return ""
+
+    def _series(self) -> Mapping[str, Series]:
+        ids = sorted({i for points in self._points.values() for i in points})
+        return {
+            key: Series(key=key, points=tuple(points.get(i) for i in ids))
+            for key, points in self._points.items()
+        }
+
+    def _verdict_lines(self) -> tuple[VerdictLine, ...]:
+        lines = []
+        for verdicts in self._verdicts.values():
+            unhealthy = [v for v in verdicts if v.status in _UNHEALTHY]
+            worst = min(unhealthy, key=lambda v: SEVERITY[v.status], default=None)
+            lines.append(
+                VerdictLine(
+                    verdict=worst or verdicts[-1],
+                    times=len(unhealthy),
+                    newest=verdicts[-1],
+                )
+            )
+        return tuple(sorted(lines, key=_severity))
+
+    def _stage_lines(self, *, ended: bool) -> tuple[StageLine, ...]:
+        if self._rollout < 0:
+            return ()
+        return tuple(self._stage_line(stage, ended) for stage in Stage)
+
+    def _stage_line(self, stage: Stage, ended: bool) -> StageLine:  # noqa: FBT001
+        durations = self._durations.get(stage)
+        median = statistics.median(durations) if durations else None
+        done = self._done.get(stage)
+        if done is not None:
+            memory = sum(done.memory_bytes.values()) if done.memory_bytes else None
+            return StageLine(
+                stage=str(stage),
+                state=StageState.DONE,
+                seconds=done.seconds,
+                median_seconds=median,
+                memory_bytes=memory,
+            )
+        running = (
+            str(stage) == self._stage
+            and self._liveness is Liveness.RUNNING
+            and not ended
+        )
+        return StageLine(
+            stage=str(stage),
+            state=StageState.RUNNING if running else StageState.TO_COME,
+            median_seconds=median,
+            slow=self._slow.get(stage, "") if running else "",
+        )
+
+
+def _severity(line: VerdictLine) -> tuple[int, int, str]:
+    verdict = line.verdict
+    return SEVERITY[verdict.status], verdict.where.rollout_id, verdict.rule
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else number_text(value)
+
+
+def number_text(value: float) -> str:
+    """A number in few cells: ``0``, ``0.412``, ``2.1e-04``, ``nan``."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if 0.001 <= size < 10000:
+        digits = 3 if size < 10 else 1
+        return f"{value:.{digits}f}"
+    return f"{value:.1e}"

@@ -1,0 +1,241 @@
+"""Snapshots of a run folder: one collector thread that follows events and records.
+
+It looks four times a second (a stat, when nothing happened) and posts at most once a
+second, except that the first data, and what a person waits for (answers to commands,
+pauses, the end), are posted at once. Nothing here blocks the thread of the screen.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from relax.control.run_folder import DriverState, driver_state, read_run_info
+from relax.errors import RecordError, RelaxError
+from relax.events.tail import EventTail
+from relax.events.types import (
+    Commanded,
+    Continued,
+    Event,
+    Paused,
+    RunFailed,
+    RunFinished,
+    StopConditionsSet,
+)
+from relax_tui.sources.base import Header, Liveness, Notice, Post, RunSnapshot
+from relax_tui.sources.fold import RunFold
+
+POLL_SECONDS = 0.25
+TICK_SECONDS = 1.0
+LIVENESS_SECONDS = 1.0
+READ_ROLLOUT_SECONDS = 1.0
+_URGENT = (Commanded, Paused, Continued, RunFinished, RunFailed, StopConditionsSet)
+DRIVER_LOG = Path("logs") / "driver.log"
+
+
+class DriverDied(RelaxError):
+    """The driver ended before its run began; carries its own exit code and words."""
+
+    code = "driver-died"
+
+    def __init__(self, returncode: int, words: str) -> None:
+        super().__init__(words or f"the driver ended with exit code {returncode}")
+        self.returncode = returncode
+
+
+class RunFolderSource:
+    """Follows one run folder.
+
+    Args:
+        run_dir: The run folder; a run that is just being started may lack run.json.
+        driver: The driver we started, to notice its end before run.json is there.
+        read_only: Why no commands are wanted; '' when they are.
+        on_died: Called when that driver ends before its run began.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        driver: subprocess.Popen[bytes] | None = None,
+        read_only: str = "",
+        on_died: Callable[[DriverDied], None] | None = None,
+    ) -> None:
+        self.run_dir = run_dir
+        self._driver = driver
+        self._read_only = read_only
+        self._on_died = on_died
+        self._post: Post | None = None
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+        self._wake = threading.Event()
+        self._ended = False
+        self._wanted: tuple[int, int] | None = None
+        self._fold = RunFold()
+        self._tail = EventTail(run_dir)
+        self._records: object | None = None
+        self._last: RunSnapshot | None = None
+        self._last_posted = 0.0
+        self._lost = ""
+        self._other_host = ""
+        self._next_liveness = 0.0
+        self._problems: deque[Notice] = deque(maxlen=5)
+
+    def start(self, post: Post) -> None:
+        """Begins to post snapshots, from a thread of its own."""
+        self._post = post
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends posting."""
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+
+    def view(self, rollout: tuple[int, int] | None) -> None:
+        """Looks at another rollout; None follows the newest."""
+        self._wanted = rollout
+        self._last_posted = 0.0
+        self._wake.set()
+
+    def collect(self) -> RunSnapshot:
+        """Everything there is now, in one go: for the headless report.
+
+        Raises:
+            RelaxError: The folder cannot be read.
+        """
+        self._fold.apply(self._tail.poll())
+        self._judge_liveness(time.monotonic())
+        return self._snapshot()
+
+    def _run(self) -> None:
+        while not self._ended:
+            try:
+                urgent = self._take_events()
+                if self._driver_died():
+                    return
+                now = time.monotonic()
+                self._judge_liveness(now)
+                due = now - self._last_posted >= TICK_SECONDS
+                if urgent or due:
+                    self._publish(now)
+            except (RelaxError, OSError) as error:
+                self._problem(str(error))
+            self._wake.wait(POLL_SECONDS)
+            self._wake.clear()
+
+    def _take_events(self) -> bool:
+        events: Sequence[Event] = self._tail.poll()
+        self._fold.apply(events)
+        return any(isinstance(event.payload, _URGENT) for event in events)
+
+    def _problem(self, text: str) -> None:
+        if not self._problems or self._problems[-1].text != text:
+            self._problems.append(Notice(wall=time.time(), word="READ", text=text))
+            self._publish(time.monotonic())
+
+    def _driver_died(self) -> bool:
+        """Whether the driver we started ended without ever opening its run."""
+        if self._driver is None or self._driver.poll() is None:
+            return False
+        if (self.run_dir / "run.json").exists():
+            return False
+        died = DriverDied(self._driver.returncode, driver_words(self.run_dir))
+        if self._on_died is not None:
+            self._on_died(died)
+        return True
+
+    def _judge_liveness(self, now: float) -> None:
+        if self._fold.liveness.ended:
+            self._lost = ""
+            return
+        if now < self._next_liveness:
+            return
+        self._next_liveness = now + LIVENESS_SECONDS
+        if self._driver is not None:
+            # Reaps a driver of ours that ended, which would else look alive.
+            self._driver.poll()
+        try:
+            info = read_run_info(self.run_dir)
+        except RecordError as error:
+            if self._driver is None:
+                self._lost = f"no driver: {error.what}"
+            return
+        state = driver_state(info)
+        if state is DriverState.DEAD:
+            # The driver's last events may have come between our poll and its end.
+            self._fold.apply(self._tail.poll())
+            ended = self._fold.liveness.ended
+            words = f"driver pid {info.pid} on {info.host} is gone"
+            self._lost = "" if ended else words
+        else:
+            self._lost = ""
+        if state is DriverState.OTHER_HOST:
+            self._other_host = (
+                f"the run is on {info.host}: ssh {info.host} relax-tui attach"
+                f" {self.run_dir}"
+            )
+
+    def _snapshot(self) -> RunSnapshot:
+        base = self._fold.snapshot(time.time(), lost=self._lost)
+        header = replace(
+            base.header if base.header.name else self._placeholder(base.header),
+            run_dir=str(self.run_dir),
+            read_only=self._read_only or self._other_host,
+        )
+        snapshot = replace(
+            base,
+            header=header,
+            dropped=self._tail.dropped,
+            notices=(*base.notices, *self._problems),
+            following=self._wanted is None,
+        )
+        return self._with_records(snapshot)
+
+    def _placeholder(self, header: Header) -> Header:
+        return replace(header, name=self.run_dir.name)
+
+    def _with_records(self, snapshot: RunSnapshot) -> RunSnapshot:
+        if not (self.run_dir / "steps").is_dir():
+            return snapshot
+        # Arrow is loaded only once there is something to read with it.
+        from relax_tui.sources.record import RecordReader  # noqa: PLC0415
+
+        if not isinstance(self._records, RecordReader):
+            self._records = RecordReader(self.run_dir)
+        rollouts = self._records.rollouts()
+        wanted = self._wanted or (rollouts[-1] if rollouts else None)
+        if wanted is None:
+            return snapshot
+        viewed = self._records.view(wanted, vocab=self._fold.vocab)
+        if self._wanted is None and not viewed.rows and len(rollouts) > 1:
+            # A rollout that only just began has nothing to look at.
+            before = self._records.view(rollouts[-2], vocab=self._fold.vocab)
+            viewed = before if before.rows else viewed
+        return replace(snapshot, rollouts=rollouts, viewed=viewed)
+
+    def _publish(self, now: float) -> None:
+        snapshot = self._snapshot()
+        if snapshot == self._last or self._post is None or self._ended:
+            return
+        first = self._last is None
+        self._last = snapshot
+        # An empty first look does not use up the tick: the first data come at once.
+        if not (first and snapshot.now.liveness is Liveness.STARTING):
+            self._last_posted = now
+        self._post(snapshot)
+
+
+def driver_words(run_dir: Path, *, lines: int = 12) -> str:
+    """The last lines that a driver wrote to its log, for a run that never began."""
+    try:
+        content = (run_dir / DRIVER_LOG).read_bytes()[-16_384:]
+    except OSError:
+        return ""
+    kept = content.decode("utf-8", "replace").strip().splitlines()[-lines:]
+    return "\n".join(kept)
