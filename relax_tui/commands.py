@@ -31,8 +31,8 @@ class RunCommand:
     Attributes:
         kind: `relax.control.protocol.CommandKind` value.
         effect: What will happen, in one sentence, for the dialog.
-        asks: States in which it is confirmed first; a paused run is already held, so
-            going on by one stage is not asked about.
+        asks: States in which it is confirmed first. A paused run is held already: going
+            on, by one stage or for good, is what a debugger's keys do without asking.
         at_safe_point: Whether it is judged against the rollout and stage that were seen.
     """
 
@@ -59,13 +59,13 @@ COMMANDS: dict[str, RunCommand] = {
     "step_stage": RunCommand(
         kind="step-stage",
         effect="The run does one stage and then pauses.",
-        asks=_RUNNING,
+        asks=_NEVER,
         at_safe_point=True,
     ),
     "step_rollout": RunCommand(
         kind="step-rollout",
         effect="The run goes on for one whole rollout and then pauses.",
-        asks=_RUNNING,
+        asks=_NEVER,
         at_safe_point=True,
     ),
     "stop_when": RunCommand(
@@ -104,8 +104,8 @@ def impossible(key_id: str, snapshot: RunSnapshot) -> str:
         return f"read-only: {snapshot.header.read_only}"
     if now.liveness.ended:
         return f"the run is {now.liveness}"
-    if key_id == "continue" and now.liveness is not Liveness.PAUSED:
-        return "the run is not paused"
+    if COMMANDS[key_id].at_safe_point and now.liveness is not Liveness.PAUSED:
+        return f"the run is {now.liveness}; p pauses it first"
     if key_id == "pause" and now.liveness is Liveness.PAUSED:
         return "the run is paused already; c lets it go on"
     if key_id == "abort_generation" and now.stage != "generate":

@@ -17,12 +17,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import characters
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-import tokenizer as tokenizers_
 from data import Problem, answers, split
 from reward import score
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 HERE = Path(__file__).parent
 MAX_RESPONSE_TOKENS = 48
@@ -40,7 +39,7 @@ def config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
-        max_position_embeddings=tokenizers_.MAX_LENGTH,
+        max_position_embeddings=characters.MAX_LENGTH,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,
@@ -69,7 +68,7 @@ def batches(
         for _ in range(size):
             problem, text = next(drawn)
             prompt = prompt_ids(problem, tokenizer=tokenizer)
-            response = tokenizer.encode(text) + [tokenizer.eos_token_id]
+            response = [*tokenizer.encode(text), tokenizer.eos_token_id]
             rows.append((prompt, response))
         longest = max(len(prompt) + len(response) for prompt, response in rows)
         ids = torch.full((size, longest), tokenizer.pad_token_id)
@@ -123,7 +122,9 @@ def train(
         schedule.step()
         if step % 100 == 0 or step == steps - 1:
             seconds = time.monotonic() - started
-            print(f"step {step:5d}  loss {loss.item():.4f}  {seconds:.0f} s", flush=True)
+            print(
+                f"step {step:4d}  loss {loss.item():.4f}  {seconds:.0f} s", flush=True
+            )
 
 
 @torch.inference_mode()
@@ -147,8 +148,6 @@ def accuracy(
         ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
     )
     right = sum(score(t, p.label) for t, p in zip(texts, problems, strict=True))
-    for text in texts[:6]:
-        print("   ", text)
     return right / len(problems)
 
 
@@ -165,7 +164,7 @@ def save(
     settings["rope_theta"] = settings["rope_parameters"]["rope_theta"]
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     (fresh / "model.safetensors").chmod(0o644)  # written for the owner alone
-    tokenizers_.save(tokenizer, fresh)
+    characters.save(tokenizer, fresh)
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
 
@@ -198,7 +197,7 @@ def main() -> None:
     write_rows(splits.train, path=options.folder / "train.jsonl")
     write_rows(splits.heldout, path=options.folder / "heldout.jsonl")
 
-    tokenizer = tokenizers_.build()
+    tokenizer = characters.build()
     model = Qwen3ForCausalLM(config(tokenizer)).float()
     print(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens")
     pairs = batches(
@@ -212,9 +211,7 @@ def main() -> None:
     save(model, tokenizer=tokenizer, folder=options.folder / "model")
     for name, problems in (("train", splits.train), ("heldout", splits.heldout)):
         for do_sample in (True, False):
-            share = accuracy(
-                model, problems, tokenizer=tokenizer, do_sample=do_sample
-            )
+            share = accuracy(model, problems, tokenizer=tokenizer, do_sample=do_sample)
             print(f"{name} {'sampled' if do_sample else 'greedy'}: {share:.3f}")
 
 

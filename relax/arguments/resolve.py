@@ -46,8 +46,8 @@ class Draft:
         )
 
     def derive(self, name: str, *, value: Any, source: str) -> None:
-        """Fills a value in, if the user did not set it."""
-        if not self.given(name) and value is not None:
+        """Fills a value in, if neither the user nor an earlier derivation did."""
+        if self.origins[name] == DEFAULT and value is not None:
             self.force(name, value=value, source=source)
 
     def force(self, name: str, *, value: Any, source: str) -> None:
@@ -162,8 +162,6 @@ def _offload(draft: Draft, raw: RawArguments) -> None:
     if "offload" in raw.read_only:
         for name in ("offload_train", "offload_rollout"):
             draft.derive(name, value=raw.read_only["offload"].value, source="--offload")
-            # Marked as given, so that the derivation from --colocate leaves it alone.
-            draft.origins[name] = raw.read_only["offload"].origin
 
 
 def _checkpoint(draft: Draft) -> None:
@@ -269,11 +267,11 @@ def _sharing(draft: Draft) -> None:
     # Without an engine beside it, the trainer keeps its memory.
     alone = draft["debug_train_only"]
     shares = bool(draft["colocate"] and draft.has_gpu and not alone)
-    source = "--colocate" if draft["colocate"] else DEFAULT
     for name in ("offload_train", "offload_rollout"):
-        draft.derive(name, value=shares, source=source)
-        if source == DEFAULT and not draft.given(name):
-            draft.origins[name] = DEFAULT
+        if draft["colocate"]:
+            draft.derive(name, value=shares, source="--colocate")
+        elif draft[name] is None:
+            draft.values[name] = False
 
 
 def _batch(draft: Draft) -> None:

@@ -20,7 +20,7 @@ _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
 
-class ValueProblem(Exception):  # noqa: N818 - turned into an ArgumentError by the caller
+class ValueProblem(Exception):
     """A text that is no value of the type; says what was expected."""
 
 

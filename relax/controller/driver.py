@@ -134,6 +134,7 @@ class _Driver:
         self._controller: Controller | None = None
         self._session_dir: Path | None = None
         self._signals = 0
+        self._first_rollout = arguments.data.start_rollout_id or 0
 
     async def run(self) -> int:
         """From run.json to the last event."""
@@ -230,10 +231,11 @@ class _Driver:
             log=self._log,
             recorder=recorder,
             verdicts=verdicts,
+            first_rollout=self._first_rollout,
         )
 
     def _make_controller(self, stages: Stages) -> Controller:
-        first = self._arguments.data.start_rollout_id
+        first = self._first_rollout
         texts = self._arguments.run.pause_at
         stops = StopConditions(texts, first_rollout=first)
         state = ControllerState(
@@ -354,7 +356,7 @@ class _Driver:
             name=arguments.run.run_name,
             mode=Mode.FULL,
             num_rollout=arguments.data.num_rollout,
-            start_rollout_id=arguments.data.start_rollout_id,
+            start_rollout_id=self._first_rollout,
             steps_per_rollout=batch.num_steps_per_rollout,
             samples_per_rollout=batch.rollout_batch_size * batch.n_samples_per_prompt,
             arguments=arguments.to_json(),

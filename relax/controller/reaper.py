@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from relax.arguments.environment import child_environment, child_python_path
 from relax.control.run_folder import process_start
 
 GRACE_SECONDS = 3.0
@@ -35,6 +36,7 @@ class Reaper:
         """Starts the child."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "relax.controller.reaper"],
+            env=child_environment({"PYTHONPATH": child_python_path()}),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -60,8 +62,12 @@ class Reaper:
     def _tell(self, message: dict[str, Any]) -> None:
         if self._process is None or self._process.stdin is None:
             return
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            # Somebody killed the reaper; the run itself is not harmed by that.
+            self._process = None
 
 
 def descendants(pids: set[int]) -> set[int]:

@@ -47,6 +47,7 @@ class Stages:
         events: The event log.
         log: The run's log.
         recorder: Writes the step records.
+        first_rollout: The first rollout of this attempt.
         verdicts: Asks for the verdicts due after each stage.
     """
 
@@ -59,6 +60,7 @@ class Stages:
         log: RunLog,
         recorder: Recorder,
         verdicts: Verdicts,
+        first_rollout: int,
     ) -> None:
         self._arguments = arguments
         self._workers = workers
@@ -76,7 +78,8 @@ class Stages:
         )
         self._version = workers.trainer_opened.weights_version
         self._fingerprint = ""
-        self._rollout = self._begin(arguments.data.start_rollout_id - 1)
+        self._first_rollout = first_rollout
+        self._rollout = self._begin(first_rollout - 1)
         self._methods: Mapping[Stage, Callable[[int], Awaitable[StageResult]]] = {
             Stage.GENERATE: self._generate,
             Stage.REWARD: self._reward,
@@ -95,7 +98,7 @@ class Stages:
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
         last = order.stage is Stage.UPDATE_WEIGHTS
-        if last and order.rollout_id >= self._arguments.data.start_rollout_id:
+        if last and order.rollout_id >= self._first_rollout:
             self._finish_rollout(order.rollout_id)
         return dataclasses.replace(result, verdicts=given)
 
@@ -186,8 +189,7 @@ class Stages:
         return StageResult(metrics=metrics, passes=passes)
 
     async def _log_probs(self, rollout_id: int) -> StageResult:
-        first = rollout_id == self._arguments.data.start_rollout_id
-        entropy = first or self._arguments.run.observe
+        entropy = rollout_id == self._first_rollout or self._arguments.run.observe
         reports = await self._all_trainers("log_probs", entropy=entropy)
         passes = {"log_probs": reports[0].pass_id}
         if entropy:

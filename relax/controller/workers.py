@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from relax.arguments import Arguments
-from relax.arguments.environment import worker_environment
+from relax.arguments.environment import child_python_path, worker_environment
 from relax.backends.ray_border import answer
 from relax.backends.training import TrainerOpened
 from relax.control.protocol import Stacks
@@ -130,7 +130,7 @@ class Workers:
         import ray  # noqa: PLC0415
 
         from relax.backends.megatron.actor_class import train_worker  # noqa: PLC0415
-        from relax.engine.rewards.worker import RewardWorker  # noqa: PLC0415
+        from relax.engine.rewards.actor import RewardActor  # noqa: PLC0415
         from relax.engine.rollout.runner import RolloutRunner  # noqa: PLC0415
         from relax.engine.rollout.worker import RolloutWorker  # noqa: PLC0415
 
@@ -139,9 +139,12 @@ class Workers:
             "num_cpus": 0,
             "max_restarts": 0,
             "runtime_env": {
-                "env_vars": worker_environment(
-                    threads=arguments.cluster.threads_per_actor, has_gpu=False
-                )
+                "env_vars": {
+                    **worker_environment(
+                        threads=arguments.cluster.threads_per_actor, has_gpu=False
+                    ),
+                    "PYTHONPATH": child_python_path(),
+                }
             },
         }
         world = arguments.cluster.actor_num_nodes * (
@@ -158,18 +161,22 @@ class Workers:
                 world_size=world,
                 init_method=f"file://{meeting}",
             )
-        engine = ray.remote(RolloutWorker).options(**common, max_concurrency=1_000)
-        self.engines["engine-0"] = engine.options(name="engine-0").remote(
+        engine = ray.remote(RolloutWorker).options(
+            **common, name="engine-0", max_concurrency=1_000
+        )
+        self.engines["engine-0"] = engine.remote(
             arguments, run_dir=run_dir, name="engine-0"
         )
-        reward = ray.remote(RewardWorker)
+        reward = ray.remote(RewardActor)
         for number in range(arguments.reward.reward_num_workers):
             name = f"reward-{number}"
             self.rewards[name] = reward.options(**common, name=name).remote(
                 arguments, run_dir=run_dir, name=name
             )
-        runner = ray.remote(RolloutRunner).options(**common, max_concurrency=100)
-        self.runner = runner.options(name="rollout-runner").remote(
+        runner = ray.remote(RolloutRunner).options(
+            **common, name="rollout-runner", max_concurrency=100
+        )
+        self.runner = runner.remote(
             arguments, run_dir=run_dir, engines=self.engines, rewards=self.rewards
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relax_tui.lines import Line, Span, fit
 from relax_tui.panes.numbers import number_text, status_span
 from relax_tui.panes.pane import title_rule
-from relax_tui.sources.base import Liveness, RunSnapshot, VerdictLine
+from relax_tui.sources.base import Liveness, PausedAt, RunSnapshot, VerdictLine
 from relax_tui.text import visible, wrap
 from relax_tui.theme import STATUS_ROLES, Glyphs
 from relax_tui.widgets.line_view import LineView
@@ -31,55 +31,67 @@ class WalkStop:
     next: str
 
 
-# Keyed by (stage that ended, stage that comes next), as `paused` events have them.
-STOPS: dict[tuple[str, str], WalkStop] = {
-    ("", "generate"): WalkStop(
-        title="weights are in the engine",
+_WEIGHTS = WalkStop(
+    title="the weights are in the engine",
+    rules=(),
+    means="The trainer's weights went to the engine by the same code that runs after"
+    " every rollout. The first responses will show whether the conversion is right.",
+    next="generate the first responses",
+)
+_COHERENT = WalkStop(
+    title="check 1 · are the responses coherent?",
+    rules=("responses_coherent", "repetition"),
+    means="Read them. Gibberish in the first rollout means that the checkpoint or its"
+    " conversion is wrong; nothing after this point can be trusted then.",
+    next="score them, then run the log-prob passes",
+)
+_LOG_PROBS = WalkStop(
+    title="check 2 · is log_probs equal to ref_log_probs, and small?",
+    rules=(
+        "log_probs_equal_ref",
+        "first_step_kl",
+        "log_probs_magnitude",
+        "log_probs_vs_rollout",
+        "rewards_have_signal",
+    ),
+    means="Before any training policy and reference are the same model: every token must"
+    " agree to the bit and KL must be 0. A small difference is a kernel that is not"
+    " deterministic, a large one other weights, another template or temperature.",
+    next="do the first train step",
+)
+_FIRST_STEP = WalkStop(
+    title="check 3 · KL 0 and a small grad_norm at the first step",
+    rules=("first_step_kl", "grad_norm", "ppo_kl"),
+    means="With one train step a rollout the first KL is 0. A large grad_norm here points"
+    " at Megatron or Transformer Engine, for MoE models at --moe-permute-fusion.",
+    next="send the new weights to the engine",
+)
+_END = WalkStop(
+    title="the new weights are in the engine",
+    rules=(),
+    means="The walk ends here: from now on the run goes on by itself until it is done,"
+    " paused, or a stop condition holds.",
+    next="go on with the next rollout",
+)
+STOPS = (_WEIGHTS, _COHERENT, _LOG_PROBS, _FIRST_STEP, _END)
+
+
+def _stop_at(paused: PausedAt, first: int) -> WalkStop:
+    """The stop between two stages, as ``paused`` events name them."""
+    if paused.before == "generate":
+        return _WEIGHTS if paused.rollout_id == first else _END
+    if paused.after == "generate":
+        return _COHERENT
+    if paused.before == "train":
+        return _LOG_PROBS
+    if paused.after == "train":
+        return _FIRST_STEP
+    return WalkStop(
+        title=f"before {paused.before}",
         rules=(),
-        means="The trainer's weights went to the engine by the same code that runs after"
-        " every rollout. The first responses will show whether the conversion is right.",
-        next="generate the first responses",
-    ),
-    ("generate", "reward"): WalkStop(
-        title="check 1 · are the responses coherent?",
-        rules=("responses_coherent", "repetition"),
-        means="Read them. Gibberish in the first rollout means that the checkpoint or"
-        " its conversion is wrong; nothing after this point can be trusted then.",
-        next="score them, then run the log-prob passes",
-    ),
-    ("log_probs", "advantages"): WalkStop(
-        title="check 2 · is log_probs equal to ref_log_probs, and small?",
-        rules=(
-            "log_probs_equal_ref",
-            "first_step_kl",
-            "log_probs_magnitude",
-            "log_probs_vs_rollout",
-        ),
-        means="Before any training policy and reference are the same model: every token"
-        " must agree to the bit and KL must be 0. A small difference is a kernel that is"
-        " not deterministic, a large one other weights, template or temperature.",
-        next="compute advantages and do the train step",
-    ),
-    ("train", "update_weights"): WalkStop(
-        title="check 3 · KL 0 and a small grad_norm at the first step",
-        rules=("first_step_kl", "grad_norm", "ppo_kl"),
-        means="With one train step a rollout the first KL is 0. A large grad_norm here"
-        " points at Megatron or Transformer Engine, for MoE at --moe-permute-fusion.",
-        next="send the new weights to the engine",
-    ),
-    ("update_weights", "generate"): WalkStop(
-        title="the new weights are in the engine",
-        rules=("weights",),
-        means="The walk ends here; from now on the run goes on by itself until it is"
-        " done, paused, or a stop condition holds.",
-        next="go on with rollout 1",
-    ),
-}
-# The train step may follow the log-prob stage directly in the events of a short run.
-STOPS["advantages", "train"] = STOPS["log_probs", "advantages"]
-STOPS["log_probs", "train"] = STOPS["log_probs", "advantages"]
-STOPS["reward", "ref_log_probs"] = STOPS["generate", "reward"]
-STOPS["update_weights", ""] = STOPS["update_weights", "generate"]
+        means="No check of the guide is due here.",
+        next=paused.before,
+    )
 
 
 def walk_stop(snapshot: RunSnapshot) -> WalkStop | None:
@@ -89,17 +101,7 @@ def walk_stop(snapshot: RunSnapshot) -> WalkStop | None:
         return None
     if paused.why != "walk":
         return None
-    first = paused.rollout_id == (snapshot.first_rollout or 0)
-    after = paused.after
-    if first and paused.before == "generate":
-        after = ""
-    found = STOPS.get((after, paused.before))
-    return found or WalkStop(
-        title=f"before {paused.before}",
-        rules=(),
-        means="No check of the guide is due here.",
-        next=paused.before,
-    )
+    return _stop_at(paused, snapshot.first_rollout or 0)
 
 
 def walk_rows(

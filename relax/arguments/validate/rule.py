@@ -35,8 +35,6 @@ def broken(arguments: Arguments, name: str, problem: str, *, fix: str) -> Argume
         fix: What to write instead.
     """
     value = arguments.values()[name]
-    shown = None if value in (None, (), False) else value
-    if value is True:
-        shown = None
+    shown = None if isinstance(value, bool) else value
     origin = arguments.origins.get(name, DEFAULT)
     return refuse(name, shown, problem, fix=fix, origin=origin)

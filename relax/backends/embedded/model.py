@@ -1,4 +1,6 @@
 """Load what the embedded engine generates with."""
+# The capitals at the end of a tensor's name are its shape.
+# ruff: noqa: N803
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ distribution at one uniform number of its own, so what a row draws does not depe
 which other rows are there: the same seed gives the same tokens in any batch, up to a
 draw that falls within rounding (about 1e-7) of a boundary between two tokens.
 """
+# The capitals at the end of a tensor's name are its shape.
+# ruff: noqa: N803, N806
 
 from __future__ import annotations
 

@@ -21,30 +21,38 @@ def _uncompiled(function: Callable[..., Any] | None = None, **_: Any) -> Any:
 
 
 @contextmanager
-def _megatron_import() -> Iterator[None]:
-    """Surrounds the first import of megatron-core.
+def quiet_megatron() -> Iterator[None]:
+    """Leaves out what megatron-core warns about itself.
 
     It tells on import, once a module, that Transformer Engine and Apex are missing;
-    whether they are needed is decided by ``--transformer-impl``, not there.
+    whether they are needed is decided by ``--transformer-impl``, not there. And it
+    warns, while it imports or builds, that its own code calls its own old names.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*(Transformer Engine|Apex)")
+        warnings.filterwarnings(
+            "ignore", category=DeprecationWarning, module=r"megatron\."
+        )
+        yield
 
-    It also wraps small functions in ``torch.compile``. On CPU that would start a C++
-    compiler at their first call, and only preparing for it takes 1.3 of 3.5 seconds of
-    importing; so where there is no GPU the functions stay plain.
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Keeps functions that megatron-core wraps in ``torch.compile`` plain on CPU.
+
+    There the wrapper would start a C++ compiler at the first call, and only preparing
+    for it takes 1.3 of 3.5 seconds of importing.
     """
     compiler = torch.compile
     if not torch.cuda.is_available():
         torch.compile = _uncompiled
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message=r"(?s).*(Transformer Engine|Apex)"
-            )
-            yield
+        yield
     finally:
         torch.compile = compiler
 
 
-with _megatron_import():
+with quiet_megatron(), _without_compiler():
     from megatron.core.distributed import (
         DistributedDataParallel,
         DistributedDataParallelConfig,
@@ -93,4 +101,5 @@ __all__ = [
     "get_megatron_optimizer",
     "model_parallel_cuda_manual_seed",
     "moe_utils",
+    "quiet_megatron",
 ]

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
-from relax.arguments.hooks import load_hook
+from relax.arguments.groups import RolloutSettings
+from relax.arguments.hooks import SIGNATURES, load_hook
 from relax.backends.ray_border import answer
 from relax.backends.rollout import GenerateOutput, GenerateRequest
 from relax.engine.rewards.outcome import ScoreOutcome
+from relax.engine.rewards.pool import RewardPool
 from relax.engine.rollout.context import (
     GenerationProgress,
     RolloutClient,
+    RolloutFnEvalOutput,
     RolloutFnTrainOutput,
 )
 from relax.engine.rollout.data_source import RolloutDataSource
@@ -93,20 +96,17 @@ class ActorBackend:
         return sum(counts)
 
 
-class ActorScorer:
-    """Scores samples on the reward workers, in turn."""
+class ActorRewards:
+    """A reward worker that lives in another process."""
 
-    def __init__(self, workers: Mapping[str, Any]) -> None:
-        self._workers = list(workers.items())
-        self._turn = 0
+    def __init__(self, name: str, worker: Any) -> None:
+        self._name = name
+        self._worker = worker
 
-    async def score(self, samples: Sequence[Sample]) -> list[ScoreOutcome]:
+    async def score(self, samples: list[dict[str, Any]]) -> list[ScoreOutcome]:
         """One outcome a sample, in order."""
-        name, worker = self._workers[self._turn % len(self._workers)]
-        self._turn += 1
-        rows = [sample.to_dict() for sample in samples]
         outcomes: list[ScoreOutcome] = await answer(
-            worker.score.remote(rows), worker=name
+            self._worker.score.remote(samples), worker=self._name
         )
         return outcomes
 
@@ -143,7 +143,10 @@ class RolloutRunner:
         self._pid = prepare_worker(run_dir, "rollout-runner")
         self._arguments = arguments
         self._backend = ActorBackend(engines)
-        self._scorer = ActorScorer(rewards)
+        self._rewards = RewardPool(
+            [ActorRewards(name, worker) for name, worker in rewards.items()],
+            max_concurrency=arguments.reward.reward_max_concurrency,
+        )
         self._samples: list[Sample] = []
         self._lines: list[str] = []
         self._progress = GenerationProgress()
@@ -156,15 +159,15 @@ class RolloutRunner:
 
         checkpoint = str(self._arguments.checkpoint.hf_checkpoint)
         tokenizer = await asyncio.to_thread(AutoTokenizer.from_pretrained, checkpoint)
-        self._data = RolloutDataSource(
+        self._data = RolloutDataSource.from_settings(
             self._arguments.data,
             batch=self._arguments.batch,
             rollout=self._arguments.rollout,
             tokenizer=tokenizer,
         )
-        self._function = load_hook(
-            "rollout_function_path", self._arguments.rollout.rollout_function_path
-        )
+        rollout = self._arguments.rollout
+        self._function = rollout_hook("rollout_function_path", rollout)
+        self._eval_function = rollout_hook("eval_function_path", rollout)
         log = logging.getLogger("relax.rollout")
         log.setLevel(logging.INFO)
         log.propagate = False
@@ -172,7 +175,7 @@ class RolloutRunner:
         self._client = RolloutClient(
             backend=self._backend,  # type: ignore[arg-type]  # updates go another way
             tokenizer=tokenizer,
-            reward=self._scorer,
+            reward=self._rewards,
             on_sample=self._samples.append,
             on_progress=self._set_progress,
             should_abort=lambda: self._abort,
@@ -197,6 +200,23 @@ class RolloutRunner:
             )
         return RolloutOutput(samples=output.flat, metrics=output.metrics)
 
+    async def evaluate(self, rollout_id: int) -> Mapping[str, Mapping[str, list[Any]]]:
+        """Runs the evaluation sets; gives ``{set: {"rewards": […], …}}``."""
+        output = await self._eval_function(
+            self._arguments, rollout_id, self._data, self._client, evaluation=True
+        )
+        self._samples.clear()
+        if not isinstance(output, RolloutFnEvalOutput):
+            raise EngineMismatch(
+                "the evaluation function returned "
+                f"{type(output).__name__}, not RolloutFnEvalOutput",
+                where=str(self._arguments.rollout.eval_function_path),
+            )
+        return {
+            name: {key: rows[key] for key in ("rewards", "truncated")}
+            for name, rows in output.data.items()
+        }
+
     async def take_progress(self) -> ProgressReport:
         """What happened since the last call."""
         report = ProgressReport(
@@ -218,3 +238,10 @@ class RolloutRunner:
 
     def _set_progress(self, progress: GenerationProgress) -> None:
         self._progress = progress
+
+
+def rollout_hook(flag: str, settings: RolloutSettings) -> Callable[..., Any]:
+    """The rollout or evaluation function that a flag names."""
+    path = getattr(settings, flag) or settings.rollout_function_path
+    expected = next(signature for signature in SIGNATURES if signature.flag == flag)
+    return load_hook(path, expected)

@@ -243,8 +243,7 @@ ROWS = (
         ("--use-dynamic-batch-size", "--max-tokens-per-gpu"),
     ),
     Row(
-        "--use-dynamic-batch-size --max-tokens-per-gpu 16"
-        " --rollout-max-context-len 32",
+        "--use-dynamic-batch-size --max-tokens-per-gpu 16 --rollout-max-context-len 32",
         ("--max-tokens-per-gpu 16", "--rollout-max-context-len 32", "at least 32"),
     ),
     Row(

@@ -54,7 +54,10 @@ def model_part(
     layout: ParallelLayout,
     padded_vocab_size: int,
 ) -> ModelPart:
-    """Names a model's parameters as the table does.
+    """Names a model's parameters as the table does, and marks those that are cut.
+
+    megatron marks them while it draws random weights, which is left out here; without
+    the mark a gradient norm counts the first tensor rank's part alone.
 
     Args:
         model: A GPTModel, wrapped or not.
@@ -71,12 +74,17 @@ def model_part(
         _global_name(name, numbers): parameter
         for name, parameter in core.named_parameters()
     }
-    return ModelPart(
+    part = ModelPart(
         shape=shape,
         layout=layout,
         padded_vocab_size=padded_vocab_size,
         parameters=parameters,
     )
+    for rule in rules_of(shape):
+        if rule.split is not None:
+            for name in _holders(rule, part):
+                _mark_as_cut(parameters[name], rule.split)
+    return part
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -160,6 +168,12 @@ def _holders(rule: Rule, part: ModelPart) -> list[str]:
     if part.shape.tied_embeddings and rule.megatron.startswith("embedding."):
         names.append("output_layer.weight")
     return [name for name in names if name in part.parameters]
+
+
+def _mark_as_cut(parameter: nn.Parameter, dim: int) -> None:
+    parameter.tensor_model_parallel = True
+    parameter.partition_dim = dim
+    parameter.partition_stride = 1
 
 
 def _own_slice(tensor: Tensor, rule: Rule, part: ModelPart) -> Tensor:

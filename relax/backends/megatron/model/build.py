@@ -25,6 +25,7 @@ from relax.backends.megatron.mcore import (
     TransformerConfig,
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
+    quiet_megatron,
 )
 from relax.backends.megatron.model.attention import CausalAttention
 from relax.backends.megatron.model.hf_config import ModelShape
@@ -113,7 +114,7 @@ def build_model(
         A GPTModel on the layout's device, in Float16Module when the parameters are
         half precision. Its parameters hold arbitrary values.
     """
-    with cpu_device():
+    with cpu_device(), quiet_megatron():
         model = GPTModel(
             config=config,
             transformer_layer_spec=_layer_spec(shape, config, settings),
@@ -217,6 +218,8 @@ def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, 
         "pipeline_dtype": torch.float32,
         # Micro-batches of one step have different padded lengths.
         "variable_seq_lengths": sizes.pipeline_model_parallel_size > 1,
+        # Unused by dense models; the default refuses the line above even for them.
+        "moe_token_dispatcher_type": "alltoall",
         # The loss hands over a sum and a count; megatron adds the counts over all
         # micro-batches and ranks and divides the gradients once.
         "calculate_per_token_loss": True,

@@ -1,0 +1,299 @@
+"""The console: one app, a stack of screens, one source of snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import App
+from textual.binding import BindingType
+
+from relax.arguments.environment import state_home
+from relax.errors import RelaxError
+from relax_tui import commands
+from relax_tui.copying import copy_text, write_text
+from relax_tui.keymap import bindings
+from relax_tui.lines import BLANK, Line, Span, line
+from relax_tui.messages import DriverEnded, RunChosen, SnapshotTaken
+from relax_tui.panes.numbers import clock_text
+from relax_tui.screens.console_screen import ConsoleScreen
+from relax_tui.screens.dialogs import TextDialog
+from relax_tui.screens.live import LiveScreen
+from relax_tui.screens.runs import RunsScreen
+from relax_tui.sources.base import RunSnapshot, RunSource
+from relax_tui.terminal import Capabilities, end_on_signals, terminal_is_gone
+from relax_tui.text import visible
+from relax_tui.theme import Look
+
+TERMINAL_SECONDS = 2.0
+OpenRun = Callable[[Path, "ConsoleApp"], RunSource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the console ended: an exit code, and words for the shell."""
+
+    returncode: int = 0
+    words: str = ""
+
+
+class ConsoleApp(App[Outcome]):
+    """Shows one run, or the list of runs.
+
+    Args:
+        open_run: Makes the source of a run folder; called when the first screen stands.
+        run_dir: The run to show; None shows the list.
+        capabilities: What the terminal can do; None for tests.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings())
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-narrow"),
+        (70, "-medium"),
+        (110, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-tiny"),
+        (12, "-short"),
+        (30, "-tall"),
+    ]
+
+    def __init__(
+        self,
+        open_run: OpenRun,
+        *,
+        run_dir: Path | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self._open_run = open_run
+        self._run_dir = run_dir
+        self._capabilities = capabilities
+        self.look = capabilities.look if capabilities else Look()
+        self.newest = RunSnapshot()
+        self.shown = self.newest
+        self.frozen_at = ""
+        self.message: Line = BLANK
+        self._source: RunSource | None = None
+        self._session: commands.RunSession | None = None
+
+    # Life
+
+    def on_mount(self) -> None:
+        """Puts the first screen up; data come behind it."""
+        if self._capabilities is not None:
+            end_on_signals(asyncio.get_running_loop(), self.exit)
+            self.set_interval(TERMINAL_SECONDS, self._watch_terminal)
+        if self._run_dir is None:
+            self.push_screen(RunsScreen())
+        else:
+            self.open(self._run_dir)
+
+    def _watch_terminal(self) -> None:
+        # An orphan of a closed terminal would read an end of file for ever.
+        if terminal_is_gone(sys.__stdin__.fileno() if sys.__stdin__ else -1):
+            self.exit()
+
+    def open(self, run_dir: Path) -> None:
+        """Shows a run."""
+        self.close_run()
+        self.push_screen(LiveScreen())
+        self.call_after_refresh(self._start_source, run_dir)
+
+    def _start_source(self, run_dir: Path) -> None:
+        self._session = commands.RunSession(run_dir)
+        self._source = self._open_run(run_dir, self)
+        self._source.start(lambda snapshot: self._post(snapshot))
+
+    def _post(self, snapshot: RunSnapshot) -> None:
+        if self._running:
+            self.post_message(SnapshotTaken(snapshot))
+
+    def close_run(self) -> None:
+        """Lets go of the run that is shown; the run itself goes on."""
+        if self._source is not None:
+            self._source.stop()
+        self._source = None
+        self.newest = self.shown = RunSnapshot()
+        self.frozen_at = ""
+
+    async def on_unmount(self) -> None:
+        """Ends the collector and the connection."""
+        self.close_run()
+        if self._session is not None:
+            await self._session.close()
+
+    @on(SnapshotTaken)
+    def _taken(self, event: SnapshotTaken) -> None:
+        self.newest = event.snapshot
+        if not self.frozen_at:
+            self._show_newest()
+        if self._session is not None:
+            words = commands.outcome_words(self.newest, self._session.sent)
+            if words is not None and words != self.message:
+                self.tell(words)
+
+    @on(DriverEnded)
+    def _driver_ended(self, event: DriverEnded) -> None:
+        self.exit(Outcome(returncode=event.returncode, words=event.words))
+
+    @on(RunChosen)
+    def _run_chosen(self, event: RunChosen) -> None:
+        self.open(event.run_dir)
+
+    def _show_newest(self) -> None:
+        self.shown = self.newest
+        for screen in self.screen_stack:
+            # Screens below the top one catch up when they are shown again.
+            if isinstance(screen, ConsoleScreen) and screen.is_current:
+                screen.show(self.shown)
+
+    @property
+    def top(self) -> ConsoleScreen | None:
+        """The screen that keys go to, below any dialog."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, ConsoleScreen):
+                return screen
+        return None
+
+    # Keys
+
+    def action_press(self, key_id: str) -> None:
+        """A key of the table was pressed."""
+        self.press(key_id)
+
+    def press(self, key_id: str) -> None:
+        """Hands a key to the screen in front."""
+        if self.top is not None:
+            self.top.press(key_id)
+
+    def tell(self, message: Line) -> None:
+        """Shows a message on whatever screen is in front."""
+        self.message = message
+        if self.top is not None:
+            self.top.say(message)
+
+    def go_back(self) -> None:
+        """One screen back, or out; the run goes on either way."""
+        if len(self.screen_stack) <= 2:
+            self.exit(Outcome())
+            return
+        if isinstance(self.screen, LiveScreen):
+            self.close_run()
+        self.pop_screen()
+        self.tell(BLANK)
+
+    def show_runs(self) -> None:
+        """The list of runs, in front."""
+        if isinstance(self.screen, RunsScreen):
+            self.tell(line(Span(" this is the list of runs; q goes back", "dim")))
+        else:
+            self.push_screen(RunsScreen())
+
+    def freeze(self) -> None:
+        """Freezes the view, or lets it catch up."""
+        if self.frozen_at:
+            self.frozen_at = ""
+            self.tell(line(Span(" the view follows again", "dim")))
+        else:
+            self.frozen_at = clock_text(self._wall())
+            text = " the view is frozen, the run goes on; space follows again"
+            self.tell(line(Span(text, "dim")))
+        self._show_newest()
+
+    def _wall(self) -> float:
+        import time  # noqa: PLC0415 - one call
+
+        return time.time()
+
+    def view_rollout(self, step: int) -> None:
+        """Looks at another rollout; past the newest the view follows again."""
+        rollouts = self.newest.rollouts
+        viewed = self.newest.viewed
+        if self._source is None or viewed is None or not rollouts:
+            self.tell(line(Span(" no rollout is recorded yet", "dim")))
+            return
+        place = rollouts.index((viewed.attempt, viewed.rollout_id)) + step
+        if place < 0:
+            self.tell(line(Span(" this is the first rollout", "dim")))
+        elif place >= len(rollouts):
+            self._source.view(None)
+            self.tell(line(Span(" the view follows the newest rollout", "dim")))
+        else:
+            self._source.view(rollouts[place])
+            text = f" rollout {rollouts[place][1]} of {rollouts[-1][1]}"
+            self.tell(line(Span(text, "dim")))
+
+    # The run
+
+    @work(group="commands")
+    async def send(self, key_id: str, *, conditions: tuple[str, ...] = ()) -> None:
+        """Sends a command and says what became of it."""
+        kind = commands.COMMANDS[key_id].kind
+        if self._session is None:
+            return
+        self.tell(commands.sent_words(kind))
+        command_id = commands.new_command_id()
+        try:
+            answer = await self._session.send(
+                key_id, self.shown, conditions=conditions, command_id=command_id
+            )
+        except RelaxError as error:
+            self.tell(commands.failed_words(kind, error))
+            return
+        done = commands.outcome_words(self.newest, {command_id: kind})
+        self.tell(done or commands.answer_words(kind, answer))
+
+    @work(group="stacks", exclusive=True)
+    async def ask_stacks(self) -> None:
+        """Asks for the stacks of all processes and shows them."""
+        if self._session is None:
+            return
+        self.tell(commands.sent_words("stacks"))
+        try:
+            stacks = await self._session.stacks()
+        except RelaxError as error:
+            self.tell(commands.failed_words("stacks", error))
+            return
+        parts = [f"== {name}\n{text}" for name, text in stacks.stacks.items()]
+        parts += [f"== {name}: no answer, {why}" for name, why in stacks.missing.items()]
+        self.tell(line(Span(f" stacks of {len(stacks.stacks)} processes", "good")))
+        self.push_screen(TextDialog(title="stacks", content="\n".join(parts)))
+
+    # Copying out
+
+    def copy_out(self, text: str, name: str, *, to_clipboard: bool = True) -> None:
+        """Copies a text out and says what was tried."""
+        folder = state_home() / "relax" / "copied"
+        tmux = self._capabilities.tmux if self._capabilities else False
+        try:
+            if to_clipboard:
+                done = copy_text(text, name, folder=folder, tmux=tmux)
+                if done.osc52:
+                    self.copy_to_clipboard(text)
+                self._copied(f"{name}: {done.way}; also in {done.path}")
+            else:
+                self._copied(f"{name}: {write_text(text, name, folder=folder)}")
+        except OSError as error:
+            self._copied(f"{name}: not copied: {error}", role="bad")
+
+    def _copied(self, text: str, *, role: str = "good") -> None:
+        self.tell(line(Span(f" {visible(text)}", role)))
+
+    def page(self, text: str, name: str) -> None:
+        """Opens a text in the pager, and comes back."""
+        pager = self._capabilities.pager if self._capabilities else "less"
+        try:
+            path = write_text(text, name, folder=state_home() / "relax" / "copied")
+            with self.suspend():
+                subprocess.run([*pager.split(), str(path)], check=False)
+        except Exception as error:  # noqa: BLE001 - no driver can suspend in tests
+            self._copied(f"{name}: the pager did not open: {error}", role="bad")

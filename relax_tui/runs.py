@@ -1,0 +1,154 @@
+"""The runs of this user in a few words each, for `ls` and for the list."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from relax.control.run_folder import (
+    DriverState,
+    driver_state,
+    linked_runs,
+    read_run_info,
+)
+from relax.errors import ArgumentError, RecordError
+from relax.events.tail import EventTail, last_event
+from relax.events.types import (
+    Paused,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StageStarted,
+)
+
+RUNS_FOLDER = Path("runs")
+RUNS_SHOWN = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """A run in one row.
+
+    Attributes:
+        state: ``running``, ``paused``, ``finished``, ``stopped``, ``failed``, ``lost``,
+            ``other host`` or ``unreadable``.
+        place: ``37/200``; '' before the first rollout.
+        last_event: Local time of the newest event.
+    """
+
+    name: str
+    run_id: str
+    state: str
+    place: str
+    last_event: str
+    run_dir: str
+    host: str = ""
+    attempt: int = 1
+
+
+def list_runs(folder: Path = RUNS_FOLDER) -> list[RunSummary]:
+    """Linked runs and those under ``./runs``, newest first."""
+    found: dict[Path, None] = {}
+    for run_dir in linked_runs():
+        found[run_dir.resolve()] = None
+    if folder.is_dir():
+        for run_dir in folder.iterdir():
+            if (run_dir / "run.json").is_file():
+                found[run_dir.resolve()] = None
+    summaries = [summarise(run_dir) for run_dir in list(found)[:RUNS_SHOWN]]
+    return sorted(summaries, key=lambda run: run.last_event, reverse=True)
+
+
+def summarise(run_dir: Path) -> RunSummary:
+    """One run; what cannot be read is said in its state."""
+    try:
+        info = read_run_info(run_dir)
+        newest = last_event(run_dir)
+    except (RecordError, OSError):
+        return RunSummary(
+            name=run_dir.name,
+            run_id="",
+            state="unreadable",
+            place="",
+            last_event="",
+            run_dir=str(run_dir),
+        )
+    driver = driver_state(info)
+    payload = newest.payload if newest else None
+    if isinstance(payload, RunFinished):
+        state = "finished" if payload.why == "done" else "stopped"
+    elif isinstance(payload, RunFailed):
+        state = "failed"
+    elif driver is DriverState.DEAD:
+        state = "lost"
+    elif driver is DriverState.OTHER_HOST:
+        state = "other host"
+    else:
+        state = _running_state(run_dir)
+    wall = newest.wall if newest else info.started
+    return RunSummary(
+        name=info.name,
+        run_id=info.run_id,
+        state=state,
+        place=_place(run_dir),
+        last_event=time.strftime("%Y-%m-%d %H:%M", time.localtime(wall)),
+        run_dir=str(run_dir),
+        host=info.host,
+        attempt=info.attempt,
+    )
+
+
+def _running_state(run_dir: Path) -> str:
+    paused = False
+    for event in EventTail(run_dir).poll():
+        if isinstance(event.payload, Paused):
+            paused = True
+        elif isinstance(event.payload, StageStarted):
+            paused = False
+    return "paused" if paused else "running"
+
+
+def _place(run_dir: Path) -> str:
+    total, rollout = 0, -1
+    for event in EventTail(run_dir).poll():
+        if isinstance(event.payload, RunStarted):
+            total = event.payload.num_rollout
+        elif isinstance(event.payload, StageStarted):
+            rollout = event.payload.rollout_id
+    return f"{rollout}/{total}" if rollout >= 0 else ""
+
+
+def find_run(wanted: str | None) -> Path:
+    """The run folder that a person means.
+
+    Args:
+        wanted: A folder, a run id, a name, or the beginning of either; None: the newest.
+
+    Raises:
+        ArgumentError: None fits, or several do.
+    """
+    if wanted and (Path(wanted) / "run.json").is_file():
+        return Path(wanted)
+    runs = list_runs()
+    if not runs:
+        raise ArgumentError(
+            f"no run {wanted!r} is known" if wanted else "there is no run yet",
+            hint="`relax-tui demo` starts one; a run folder can be given by its path",
+        )
+    if not wanted:
+        return Path(runs[0].run_dir)
+    exact = [r for r in runs if wanted in (r.run_id, r.name, Path(r.run_dir).name)]
+    fits = exact or [
+        r
+        for r in runs
+        if r.run_id.startswith(wanted) or Path(r.run_dir).name.startswith(wanted)
+    ]
+    if len(fits) == 1:
+        return Path(fits[0].run_dir)
+    if not fits:
+        raise ArgumentError(
+            f"no run {wanted!r} is known", hint="`relax-tui ls` lists the runs"
+        )
+    folders = ", ".join(r.run_dir for r in fits[:5])
+    raise ArgumentError(f"{wanted!r} fits several runs: {folders}")

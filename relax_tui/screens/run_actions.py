@@ -1,0 +1,227 @@
+"""Keys that reach beyond their screen: the run, other screens, copying out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relax.errors import ArgumentError
+from relax_tui.commands import COMMANDS, command_line, impossible, refused_words
+from relax_tui.keymap import BY_ID, KEYS, Where
+from relax_tui.lines import Span, line
+from relax_tui.screens.dialogs import ChoiceDialog, ConfirmDialog, EntryDialog
+from relax_tui.text import visible
+
+if TYPE_CHECKING:
+    from relax_tui.app import ConsoleApp
+
+STOP_HINTS = (
+    "start             before the first rollout",
+    "3:train  *:train  before a stage of one rollout, or of each",
+    "grad_norm > 10    after the step whose metric crosses the bound",
+    "verdict:FAIL      when a check gives this verdict",
+    "several are separated by commas; an empty line clears them",
+)
+
+
+class RunActions:
+    """Mixed into every screen."""
+
+    WHERE: Where
+    console: ConsoleApp
+
+    def do_pause(self) -> None:
+        """Pauses the run."""
+        self._command("pause")
+
+    def do_continue(self) -> None:
+        """Lets it go on."""
+        self._command("continue")
+
+    def do_step_stage(self) -> None:
+        """One stage."""
+        self._command("step_stage")
+
+    def do_step_rollout(self) -> None:
+        """One rollout."""
+        self._command("step_rollout")
+
+    def do_withdraw(self) -> None:
+        """Takes a waiting command back."""
+        self._command("withdraw")
+
+    def do_abort_generation(self) -> None:
+        """Ends generation early."""
+        self._command("abort_generation")
+
+    def do_stop_run(self) -> None:
+        """Ends the run."""
+        self._command("stop_run")
+
+    def do_kill_run(self) -> None:
+        """Kills the run."""
+        self._command("kill_run")
+
+    def _command(self, key_id: str) -> None:
+        console = self.console
+        snapshot = console.shown
+        command = COMMANDS[key_id]
+        # Judged by what is, not by a frozen view: a refusal has to be true.
+        reason = impossible(key_id, console.newest)
+        if reason:
+            console.tell(refused_words(command.kind, reason))
+            return
+        if snapshot.now.liveness not in command.asks:
+            console.send(key_id)
+            return
+        dialog = ConfirmDialog(
+            title=f"{BY_ID[key_id].label}: {visible(snapshot.header.name)}?",
+            effect=command.effect,
+            command=command_line(key_id, snapshot.header.run_dir),
+        )
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                console.send(key_id)
+            else:
+                console.tell(line(Span(f" {command.kind}: not sent", "dim")))
+
+        console.push_screen(dialog, answered)
+
+    def do_stop_when(self) -> None:
+        """Asks for the stop conditions."""
+        console = self.console
+        reason = impossible("stop_when", console.newest)
+        if reason:
+            console.tell(refused_words("set-stops", reason))
+            return
+        run_dir = console.shown.header.run_dir
+        same = command_line("stop_when", run_dir, ("grad_norm > 10",))
+        dialog = EntryDialog(
+            title="the run pauses when",
+            hint=(*STOP_HINTS, f"the same from a shell: {visible(same)}"),
+            value=", ".join(console.newest.stop_conditions),
+        )
+        console.push_screen(dialog, self._set_stops)
+
+    def _set_stops(self, text: str | None) -> None:
+        if text is None:
+            self.console.tell(line(Span(" stop conditions: as they were", "dim")))
+            return
+        # Parsing is light, but not needed before somebody sets a condition.
+        from relax.arguments.pause import parse_stop_condition  # noqa: PLC0415
+
+        wanted = [part.strip() for part in text.split(",") if part.strip()]
+        try:
+            conditions = tuple(str(parse_stop_condition(part)) for part in wanted)
+        except ArgumentError as error:
+            self.console.tell(refused_words("set-stops", error.what))
+            return
+        self.console.send("stop_when", conditions=conditions)
+
+    def do_stacks(self) -> None:
+        """Asks all processes for their stacks."""
+        reason = impossible("stacks", self.console.newest)
+        if reason:
+            self.console.tell(refused_words("stacks", reason))
+        else:
+            self.console.ask_stacks()
+
+    # Other screens
+
+    def do_help(self) -> None:
+        """Opens the help of this screen."""
+        from relax_tui.screens.help import HelpScreen  # noqa: PLC0415 - rarely needed
+
+        if self.WHERE is Where.HELP:
+            self.console.tell(line(Span(" this is the help; q goes back", "dim")))
+            return
+        self.console.push_screen(HelpScreen(self.WHERE))
+
+    def do_palette(self) -> None:
+        """Offers every action of this screen by name."""
+        options = [
+            (key.id, f"{key.display:<5} {key.label}", key.help)
+            for key in KEYS
+            if self.WHERE in key.where and key.id != "palette"
+        ]
+        dialog = ChoiceDialog(title="all actions", options=options, typed=True)
+        self.console.push_screen(dialog, self._chosen)
+
+    def _chosen(self, key_id: str | None) -> None:
+        if key_id:
+            self.console.press(key_id)
+
+    def do_triage(self) -> None:
+        """Opens verdicts and evidence."""
+        from relax_tui.screens.triage import TriageScreen  # noqa: PLC0415
+
+        self._open(Where.TRIAGE, TriageScreen)
+
+    def do_log(self) -> None:
+        """Opens the log."""
+        from relax_tui.screens.log import LogScreen  # noqa: PLC0415
+
+        self._open(Where.LOG, LogScreen)
+
+    def _open(self, where: Where, screen: type) -> None:
+        if self.WHERE is where:
+            text = f" this is the {where} screen; q goes back"
+            self.console.tell(line(Span(text, "dim")))
+            return
+        self.console.push_screen(screen())
+
+    def do_runs(self) -> None:
+        """Opens the list of runs."""
+        self.console.show_runs()
+
+    def do_back(self) -> None:
+        """One screen back; from the first one out of the console."""
+        self.console.go_back()
+
+    def do_freeze(self) -> None:
+        """Freezes the view or lets it move again."""
+        self.console.freeze()
+
+    def do_previous_rollout(self) -> None:
+        """History."""
+        self.console.view_rollout(-1)
+
+    def do_next_rollout(self) -> None:
+        """Towards now."""
+        self.console.view_rollout(1)
+
+    # Copying out
+
+    def copied(self) -> tuple[str, str]:
+        """What `y` copies; screens say."""
+        raise NotImplementedError
+
+    def copies(self) -> list[tuple[str, str, str]]:
+        """What `Y` offers; screens say."""
+        raise NotImplementedError
+
+    def do_copy(self) -> None:
+        """Copies what has the focus."""
+        self.console.copy_out(*self.copied())
+
+    def do_copy_choose(self) -> None:
+        """Asks what to copy."""
+        offers = [offer for offer in self.copies() if offer[2]]
+        options = [(id, name, text.split("\n")[0][:80]) for id, name, text in offers]
+
+        def chosen(wanted: str | None) -> None:
+            for id_, name, text in offers:
+                if id_ == wanted:
+                    self.console.copy_out(text, name)
+
+        self.console.push_screen(
+            ChoiceDialog(title="copy what", options=options), chosen
+        )
+
+    def do_write(self) -> None:
+        """Writes it to a file."""
+        self.console.copy_out(*self.copied(), to_clipboard=False)
+
+    def do_pager(self) -> None:
+        """Opens it in the pager."""
+        self.console.page(*self.copied())
