@@ -232,6 +232,12 @@ class ConsoleApp(App[Outcome]):
             text = f" rollout {rollouts[place][1]} of {rollouts[-1][1]}"
             self.tell(line(Span(text, "dim")))
 
+    def look_at(self, rollout_id: int) -> None:
+        """Looks at the newest record of a rollout, if there is one."""
+        found = [place for place in self.newest.rollouts if place[1] == rollout_id]
+        if found and self._source is not None:
+            self._source.view(found[-1])
+
     # The run
 
     @work(group="commands")

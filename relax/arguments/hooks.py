@@ -25,14 +25,14 @@ class HookSignature:
         shown: The signature as a person writes it.
         positional: Names of the values handed over by place.
         keywords: Names of those handed over by name.
-        is_async: It must be a coroutine function; None when either will do.
+        is_async: It must be a coroutine function; else either will do.
     """
 
     flag: str
     shown: str
     positional: tuple[str, ...]
     keywords: tuple[str, ...] = ()
-    is_async: bool | None = None
+    is_async: bool = False
 
 
 _ROLLOUT_SHOWN: Final = (
@@ -63,16 +63,15 @@ SIGNATURES: Final[tuple[HookSignature, ...]] = (
         flag="custom_rm_path",
         shown="async def fn(args, sample, **kwargs)",
         positional=("args", "sample"),
-        is_async=True,
     ),
 )
-"""Every hook and how it is called."""
+"""Every hook and how it is called. A reward may be a plain function: it is then called
+in a thread."""
 
 GROUP_REWARD: Final = HookSignature(
     flag="custom_rm_path",
     shown="async def fn(args, samples, **kwargs)",
     positional=("args", "samples"),
-    is_async=True,
 )
 """How ``--custom-rm-path`` is called under ``--group-rm``."""
 

@@ -76,17 +76,24 @@ def installed_version(library: Library, *, python: Path | None = None) -> str | 
 
 @cache
 def flag_table(
-    *, python: Path | None = None, sglang_python: Path | None = None
+    *,
+    python: Path | None = None,
+    sglang_python: Path | None = None,
+    with_sglang: bool = True,
 ) -> FlagTable:
     """All flags: ours, megatron-core's and SGLang's.
 
     Args:
         python: Interpreter that will train; None is this one.
         sglang_python: Interpreter that will serve; None is ``python``.
+        with_sglang: Ask for SGLang's names, which may take half a minute the first
+            time; without, any ``--sglang-…`` is in the table.
     """
     flags: dict[str, Flag] = {}
     megatron = library_fields("megatron-core", python=python)
-    sglang = library_fields("sglang", python=sglang_python or python)
+    sglang = None
+    if with_sglang:
+        sglang = library_fields("sglang", python=sglang_python or python)
     for field in [*(megatron or []), *(sglang or [])]:
         flag = _flag(field)
         flags[flag.name] = flag

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relax.arguments.arguments import Arguments
-from relax.arguments.flags import FlagTable
+from relax.arguments.flags import FlagTable, own_flags
 from relax.arguments.parse import RawArguments, parse
 from relax.arguments.passthrough import flag_table
 from relax.arguments.resolve import resolve
@@ -51,4 +51,12 @@ def read_raw(
     Raises:
         ArgumentError: A flag is unknown or refused, or its value not of its type.
     """
-    return parse(argv, table=(table := flag_table(python=python))), table
+    table = flag_table(python=python, with_sglang=False)
+    raw = parse(argv, table=table)
+    names = [name for name in raw.values if name.startswith("sglang_")]
+    if not any(name not in own_flags() for name in names):
+        return raw, table
+    # SGLang is set as well: its names are held against the version that will run.
+    server = raw.values["sglang_python"].value if "sglang_python" in names else None
+    table = flag_table(python=python, sglang_python=server)
+    return parse(argv, table=table), table

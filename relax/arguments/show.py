@@ -69,9 +69,8 @@ def show_arguments(arguments: Arguments) -> str:
         lines[owner].append(
             f"  {name:<{width}}  {value:<{value_width}}  {entry['origin']}".rstrip()
         )
-    return "\n".join(
-        line for owner, block in lines.items() if block for line in (owner, *block)
-    )
+    blocks = ("\n".join([owner, *block]) for owner, block in lines.items() if block)
+    return "\n".join(blocks) + "\n"
 
 
 def help_text(*, python: Path | None = None) -> str:

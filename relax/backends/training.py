@@ -90,6 +90,7 @@ class StepReport:
     """One optimizer step.
 
     Attributes:
+        step_id: Number within the rollout.
         metrics: ``train/…``.
         vacuous: Keys that are zero by construction.
         skipped: The optimizer refused the step.

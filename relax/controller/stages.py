@@ -30,7 +30,15 @@ from relax.engine.rollout.runner import RolloutOutput
 from relax.errors import EngineMismatch
 from relax.events.append import EventWriter
 from relax.events.types import RolloutFinished, Stage, TrainStep, WeightsUpdated
-from relax.measure.reduction import Gauge, Metrics, Sum, merge_metrics, metric_values
+from relax.measure.reduction import (
+    Gauge,
+    Mean,
+    Metrics,
+    Reduction,
+    Sum,
+    merge_metrics,
+    metric_values,
+)
 from relax.measure.rollout_metrics import rollout_metrics
 from relax.observe.sample_rows import choose_kept, sample_rows
 from relax.records.schema import StageFile
@@ -266,7 +274,26 @@ class Stages:
                 f"{wrong[0][:16]}, not {export.fingerprint[:16]})",
                 hint="a tensor was lost, changed or converted wrongly on its way",
             )
-        return StageResult(metrics={"perf/update_weights_bytes": Sum(export.num_bytes)})
+        sent: Metrics = {"perf/update_weights_bytes": Sum(export.num_bytes)}
+        return StageResult(metrics={**sent, **await self._evaluate(rollout_id)})
+
+    async def _evaluate(self, rollout_id: int) -> Metrics:
+        interval = self._arguments.run.eval_interval
+        if interval is None or rollout_id < 0 or (rollout_id + 1) % interval:
+            return {}
+        sets = await answer(
+            self._workers.runner.evaluate.remote(rollout_id), worker="rollout-runner"
+        )
+        metrics: dict[str, Reduction] = {}
+        for name, rows in sets.items():
+            rewards = [reward for reward in rows.rewards if reward is not None]
+            metrics[f"eval/{name}"] = Mean(sum(rewards), len(rewards))
+            metrics[f"eval/{name}/unscored"] = Sum(len(rows.rewards) - len(rewards))
+            metrics[f"eval/{name}-truncated_ratio"] = Mean(
+                sum(rows.truncated), len(rows.truncated)
+            )
+        self._log.info(f"eval {rollout_id}: {metric_values(metrics)}")
+        return metrics
 
     def _begin(self, rollout_id: int) -> RolloutInHand:
         return RolloutInHand(

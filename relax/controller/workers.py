@@ -22,7 +22,7 @@ from relax.engine.rollout.runner import RunnerOpened
 from relax.observe.worker_process import STACK_SIGNAL, resident_bytes, stack_path
 
 STACK_SECONDS = 1.5
-CLOSE_SECONDS = 3.0
+CLOSE_SECONDS = 8.0
 
 
 class Progress(Protocol):
@@ -109,15 +109,17 @@ class Workers:
         return Stacks(stacks=stacks, missing=missing)
 
     async def close(self) -> tuple[str, ...]:
-        """Ends all actors.
+        """Ends all actors: each is asked, and killed when it does not go.
 
         Returns:
-            Those that did not end in time and were killed, e.g. ``train-0 (pid 12)``.
+            Those that had to be killed, e.g. ``train-0 (pid 12)``.
         """
         workers = {name: pid for name, pid in self._pids.items() if name != "driver"}
         starts = {pid: process_start(pid) for pid in workers.values()}
-        for pid in starts:
-            signal_process(pid, signal.SIGTERM)
+        for handle in (*self.trainers.values(), *self.engines.values()):
+            handle.close.remote()
+        for handle in self._handles():
+            handle.__ray_terminate__.remote()
         deadline = time.monotonic() + CLOSE_SECONDS
         while time.monotonic() < deadline and any(map(_lives, starts.items())):
             await asyncio.sleep(0.05)
@@ -125,6 +127,11 @@ class Workers:
         for name in killed:
             signal_process(workers[name], signal.SIGKILL)
         return tuple(f"{name} (pid {workers[name]})" for name in killed)
+
+    def _handles(self) -> list[Any]:
+        runner = [] if self.runner is None else [self.runner]
+        named = (*self.trainers.values(), *self.engines.values())
+        return [*named, *self.rewards.values(), *runner]
 
     def _create(self) -> None:
         import ray  # noqa: PLC0415

@@ -31,13 +31,13 @@ def main(argv: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else argv
     try:
-        text = asked_text(words)
+        text = asked_text(words, has_gpu=has_gpu())
         if text is not None:
             sys.stdout.write(text)
             return 0
         arguments = parse_arguments(words, has_gpu=has_gpu())
-        check_hooks(arguments)
         prepare_driver(threads=arguments.cluster.threads_per_actor)
+        check_hooks(arguments)
         return asyncio.run(drive(arguments, echo=True))
     except RelaxError as error:
         sys.stderr.write(f"error: {error}\n")

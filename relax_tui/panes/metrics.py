@@ -57,7 +57,7 @@ def metric_lines(
     if not snapshot.latest:
         return [(Span("now  ", "title"), Span("not yet", "dim"))]
     per_row = 4 if width >= 76 else 3 if width >= 54 else 2
-    head = f"r{snapshot.latest_rollout} "
+    head = f"{latest_place(snapshot, 'r')} "
     share = (width - len(head)) // per_row
     rows: list[Line] = []
     for number in range(height):
@@ -117,13 +117,20 @@ def others_row(snapshot: RunSnapshot, glyphs: Glyphs) -> Line:
     return tuple(parts)
 
 
+def latest_place(snapshot: RunSnapshot, word: str) -> str:
+    """``rollout 6``, or ``rollout 5-6`` while only some stages of 6 have measured."""
+    if snapshot.latest_rollouts is None:
+        return ""
+    oldest, newest = snapshot.latest_rollouts
+    return f"{word}{newest}" if oldest == newest else f"{word}{oldest}-{newest}"
+
+
 class MetricsPane(Pane):
     """Now: the newest values and how they got there."""
 
     def about(self) -> tuple[str, str]:
         """The rollout the numbers belong to."""
-        rollout = self.snapshot.latest_rollout
-        return "", "" if rollout < 0 else f"rollout {rollout}"
+        return "", latest_place(self.snapshot, "rollout ")
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """The metrics."""

@@ -197,26 +197,27 @@ class MessageLine(LineView):
 
 
 def footer_line(
-    where: Where, width: int, glyphs: Glyphs, *, prefer: Sequence[str] = ()
+    where: Where, width: int, glyphs: Glyphs, *, without: Sequence[str] = ()
 ) -> Line:
-    """As many keys as fit; what comes first in the table comes first here.
+    """As many keys as fit, those that are not available yet last.
 
     Args:
         where: The screen.
         width: Cells there are.
         glyphs: Of the terminal.
-        prefer: Ids that go first, because they are what is needed now.
+        without: Ids of keys that make no sense now.
     """
-    keys = footer_keys(where)
-    keys.sort(key=lambda key: (key.id not in prefer, key.footer))
+    keys = [key for key in footer_keys(where) if key.id not in without]
+    keys.sort(key=lambda key: (bool(key.later), key.footer))
     last = next(key for key in keys if key.id == "help")
     tail: Line = (Span(last.display, "key"), Span(f" {last.label}", "dim"))
     spans: list[Span] = [Span(" ")]
+    plain = glyphs.rule.isascii()
     room = width - line_width(tail) - 1
     for key in keys:
         if key is last:
             continue
-        display = key.display if not glyphs.rule == "-" else key.display.replace("⏎", "Enter")
+        display = key.display if key.display.isascii() or not plain else "Enter"
         role = "dim" if key.later else "key"
         part = (Span(display, role), Span(f" {key.label}  ", "dim"))
         used = line_width(part)
@@ -227,17 +228,32 @@ def footer_line(
     return (*spans, *tail)
 
 
+def pointless_keys(liveness: Liveness) -> tuple[str, ...]:
+    """Keys of the run that could only be refused now."""
+    resuming = ("continue", "step_stage", "step_rollout")
+    if liveness.ended:
+        return (*resuming, "pause", "stop_when", "stacks")
+    return ("pause",) if liveness is Liveness.PAUSED else resuming
+
+
 class FooterBar(LineView):
     """The last row: keys of this screen, out of the one table."""
 
     def __init__(self, where: Where) -> None:
         super().__init__(id="footer")
         self._where = where
-        self.prefer: tuple[str, ...] = ()
+        self._without: tuple[str, ...] = ()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Keys that make sense in this state."""
+        without = pointless_keys(snapshot.now.liveness)
+        if without != self._without:
+            self._without = without
+            self.repaint()
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
         """The keys."""
-        return [footer_line(self._where, width, self.look.glyphs, prefer=self.prefer)]
+        return [footer_line(self._where, width, self.look.glyphs, without=self._without)]
 
 
 def note_rows(text: str, width: int, role: str = "") -> list[Line]:

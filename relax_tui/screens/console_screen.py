@@ -92,6 +92,7 @@ class ConsoleScreen(RunActions, Screen[None]):
         status.frozen = self.console.frozen_at
         status.show(snapshot)
         self.query_one(AlarmStrip).show(snapshot)
+        self.query_one(FooterBar).show(snapshot)
 
     def say(self, message: Line) -> None:
         """Shows a message in the row above the footer."""

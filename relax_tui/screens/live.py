@@ -16,11 +16,10 @@ from relax_tui.panes.pane import Pane
 from relax_tui.panes.responses import ResponsesPane
 from relax_tui.panes.sample import SamplePane
 from relax_tui.panes.stages import StagesPane
-from relax_tui.panes.strip import FooterBar
 from relax_tui.panes.verdicts import VerdictsPane
 from relax_tui.panes.walk import WalkPane
 from relax_tui.screens.console_screen import ConsoleScreen
-from relax_tui.sources.base import Liveness, RunSnapshot
+from relax_tui.sources.base import RunSnapshot
 
 WIDE, TALL = 110, 30
 
@@ -40,12 +39,12 @@ class LiveScreen(ConsoleScreen):
     LiveScreen #sample { height: 6; }
     LiveScreen.-narrow #sample { height: 5; }
 
-    LiveScreen.-wide.-tall #top { layout: horizontal; height: 13; }
-    LiveScreen.-wide.-tall #left { height: 13; }
+    LiveScreen.-wide.-tall #top { layout: horizontal; height: 12; }
+    LiveScreen.-wide.-tall #left { height: 12; }
     LiveScreen.-wide.-tall #figures { height: 3; }
     LiveScreen.-wide.-tall #metrics { height: 6; }
-    LiveScreen.-wide.-tall #stages { display: block; height: 4; }
-    LiveScreen.-wide.-tall #verdicts { height: 13; margin: 0 0 0 1; }
+    LiveScreen.-wide.-tall #stages { display: block; height: 3; }
+    LiveScreen.-wide.-tall #verdicts { height: 12; margin: 0 0 0 1; }
     LiveScreen.-wide.-tall #sample { height: 10; }
 
     LiveScreen.-tiny #sample, LiveScreen.-tiny #top { display: none; }
@@ -105,12 +104,6 @@ class LiveScreen(ConsoleScreen):
             if not isinstance(pane, SamplePane):
                 pane.show(snapshot)
         self.after_move()
-        footer = self.query_one(FooterBar)
-        paused = snapshot.now.liveness is Liveness.PAUSED
-        prefer = ("continue", "step_stage", "step_rollout") if paused else ()
-        if footer.prefer != prefer:
-            footer.prefer = prefer
-            footer.repaint()
 
     def after_move(self) -> None:
         """The sample pane follows the cursor of the responses."""

@@ -332,6 +332,7 @@ class RunSnapshot:
 
     Attributes:
         latest: Newest value of every metric, by key.
+        latest_rollouts: Oldest and newest rollout those values come from.
         rollouts: ``(attempt, rollout_id)`` of all recorded rollouts, oldest first.
         viewed: The rollout that is looked at; None until one is recorded.
         following: Whether the view follows the newest rollout.
@@ -344,7 +345,7 @@ class RunSnapshot:
     figures: tuple[Figure, ...] = ()
     series: Mapping[str, Series] = field(default_factory=dict)
     latest: Mapping[str, float] = field(default_factory=dict)
-    latest_rollout: int = -1
+    latest_rollouts: tuple[int, int] | None = None
     vacuous: frozenset[str] = frozenset()
     verdicts: tuple[VerdictLine, ...] = ()
     stages: tuple[StageLine, ...] = ()

@@ -93,8 +93,8 @@ class RunFold:
         self._newest = 0.0
         self._first: int | None = None
         self._first_metrics: dict[str, float] = {}
-        self._latest: dict[str, float] = {}
-        self._latest_rollout = -1
+        # By what gave them: a new reward stage replaces all numbers of the last one.
+        self._latest: dict[str, tuple[int, dict[str, float]]] = {}
         self._vacuous: frozenset[str] = frozenset()
         self._points: dict[str, dict[int, float]] = {key: {} for key in SERIES_KEYS}
         self._verdicts: dict[str, list[Verdict]] = {}
@@ -182,7 +182,7 @@ class RunFold:
         durations = self._durations.setdefault(payload.stage, deque(maxlen=100))
         durations.append(payload.seconds)
         self._slow.pop(payload.stage, None)
-        self._measure(payload.rollout_id, payload.metrics)
+        self._measure(payload.rollout_id, payload.metrics, source=payload.stage)
 
     @_on.register
     def _(self, payload: StageSlow, event: Event) -> None:
@@ -208,11 +208,14 @@ class RunFold:
 
     @_on.register
     def _(self, payload: RolloutFinished, event: Event) -> None:
-        self._measure(payload.rollout_id, payload.metrics)
+        known = self._merged_latest()
+        # The merged metrics repeat what the stages said; only what is new counts.
+        new = {k: v for k, v in payload.metrics.items() if k not in known}
+        self._measure(payload.rollout_id, new, source="rollout")
 
     @_on.register
     def _(self, payload: TrainStep, event: Event) -> None:
-        self._measure(payload.rollout_id, payload.metrics)
+        self._measure(payload.rollout_id, payload.metrics, source="step")
         self._vacuous = frozenset(payload.vacuous)
         if payload.skipped:
             what = f"step {payload.step} skipped: gradients are not finite"
@@ -312,12 +315,19 @@ class RunFold:
     def _notice(self, event: Event, word: str, text: str) -> None:
         self._notices.append(Notice(wall=event.wall, word=word, text=text))
 
-    def _measure(self, rollout_id: int, metrics: Metrics) -> None:
+    def _merged_latest(self) -> dict[str, float]:
+        parts = sorted(self._latest.values(), key=lambda part: part[0])
+        return {key: value for _, values in parts for key, value in values.items()}
+
+    def _latest_rollouts(self) -> tuple[int, int] | None:
+        ids = [rollout_id for rollout_id, values in self._latest.values() if values]
+        return (min(ids), max(ids)) if ids else None
+
+    def _measure(self, rollout_id: int, metrics: Metrics, *, source: str) -> None:
         values = metric_values(metrics)
         if not values:
             return
-        self._latest.update(values)
-        self._latest_rollout = rollout_id
+        self._latest[source] = (rollout_id, values)
         if rollout_id == self._first:
             # Later steps of the first rollout do not replace what its first step said.
             self._first_metrics = {**values, **self._first_metrics}
@@ -343,8 +353,8 @@ class RunFold:
             first_rollout=self._first,
             figures=self._figures(),
             series=self._series(),
-            latest=dict(self._latest),
-            latest_rollout=self._latest_rollout,
+            latest=self._merged_latest(),
+            latest_rollouts=self._latest_rollouts(),
             vacuous=self._vacuous,
             verdicts=self._verdict_lines(),
             stages=self._stage_lines(ended=bool(lost) or self._liveness.ended),

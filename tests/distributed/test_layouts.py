@@ -182,11 +182,14 @@ def test_a_layout_gives_the_numbers_of_one_rank(
             assert values.tobytes() == outcome.ref_log_probs[index].tobytes()
         assert len(outcome.metrics) == len(expected.metrics) == 2
         for step, one in zip(outcome.metrics, expected.metrics, strict=True):
-            assert set(step) == set(one)
-            for name, numbers in one.items():
-                # The one exception: a metric that is 0 on one rank to the last bit.
+            by_part = {name for name in one if name.startswith("train/grad_norm/")}
+            assert len(by_part) == (5 if model == "qwen2-untied" else 4)
+            # No rank of a distributed optimizer holds whole gradients.
+            absent = by_part if "distributed" in layout else set()
+            assert set(step) == set(one) - absent
+            for name in step:
                 np.testing.assert_allclose(
-                    step[name], numbers, rtol=1e-4, atol=1e-5, err_msg=name
+                    step[name], one[name], rtol=1e-4, atol=1e-5, err_msg=name
                 )
         for name, tensor in expected.weights.items():
             # Adam divides by the root of a tiny second moment: gradients near zero

@@ -165,6 +165,13 @@ def test_a_step_equals_the_float64_step(
     assert result.metrics["train/grad_norm"].value == pytest.approx(
         expected.grad_norm, rel=1e-5
     )
+    parts = [
+        result.metrics[f"train/grad_norm/{part}"].value
+        for part in ("embedding", "attention", "mlp", "norm", "output")
+        if not (tied and part == "output")
+    ]
+    assert math.hypot(*parts) == pytest.approx(expected.grad_norm, rel=1e-5)
+    assert min(parts) > 0
     (exported,) = trainer.export_weights(bucket_bytes=1 << 30)
     for name, tensor in exported.items():
         change = (expected.weights[name] - model.state_dict()[name]).abs().max()
@@ -389,3 +396,27 @@ def test_reference_weights_in_place_refuse_training(llama_folder, open_trainer):
         trainer.train(samples, rollout_id=0)
     with pytest.raises(ArgumentError, match="old"), trainer.weights("old"):
         pass
+
+
+def test_half_precision_trains_on_float32_masters_and_resumes(
+    llama_folder, tmp_path, open_trainer
+):
+    megatron = MegatronSettings(transformer={"bf16": True}, optimizer={"lr": 1e-3})
+    told = settings(llama_folder, megatron=megatron)
+    trainer = open_trainer(told)
+    full = open_trainer(settings(llama_folder)).log_probs(random_samples(8))
+    trainer = open_trainer(told)
+    half = trainer.log_probs(random_samples(8))
+    for a, b in zip(half.log_probs, full.log_probs, strict=True):
+        np.testing.assert_allclose(a, b, atol=0.2)
+        assert a.dtype == np.float32
+    (exported,) = trainer.export_weights(bucket_bytes=1 << 30)
+    assert {tensor.dtype for tensor in exported.values()} == {torch.bfloat16}
+
+    one_step(trainer, 0)
+    trainer.save(tmp_path / "checkpoint")
+    later = [one_step(trainer, 1), one_step(trainer, 2)]
+    end = trainer.fingerprint()
+    trainer.load(tmp_path / "checkpoint")
+    assert [one_step(trainer, 1), one_step(trainer, 2)] == later
+    assert trainer.fingerprint() == end

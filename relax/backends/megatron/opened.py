@@ -100,7 +100,7 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
             config=config,
             settings=told.megatron,
             sizes=told.layout,
-            layout=layout,
+            part=part,
         )
         version = 0
         if resumed is not None:

@@ -144,13 +144,13 @@ class TrainWorker:
         steps = self._trainer.train(self._samples, rollout_id=rollout_id)
         return [
             StepReport(
-                step_id=step.step_id,
+                step_id=number,
                 metrics=step.metrics,
                 vacuous=tuple(step.vacuous),
                 skipped=step.skipped,
                 placements=[dataclasses.astuple(place) for place in step.placements],
             )
-            for step in steps
+            for number, step in enumerate(steps)
         ]
 
     def export(self, *, bucket_bytes: int) -> ExportReport:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from relax.engine.rollout.context import (
     RolloutFnEvalOutput,
     RolloutFnTrainOutput,
 )
-from relax.engine.rollout.data_source import RolloutDataSource
+from relax.engine.rollout.data_source import PromptSettings, RolloutDataSource
 from relax.engine.rollout.sample import Sample
 from relax.engine.rollout.vocabulary import vocabulary_hash, vocabulary_rows
 from relax.errors import EngineMismatch
@@ -67,6 +67,14 @@ class RolloutOutput:
 
     samples: Sequence[Sample]
     metrics: Metrics = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRows:
+    """One evaluation set, one entry a sample."""
+
+    rewards: Sequence[float | None]
+    truncated: Sequence[bool]
 
 
 class ActorBackend:
@@ -200,22 +208,46 @@ class RolloutRunner:
             )
         return RolloutOutput(samples=output.flat, metrics=output.metrics)
 
-    async def evaluate(self, rollout_id: int) -> Mapping[str, Mapping[str, list[Any]]]:
-        """Runs the evaluation sets; gives ``{set: {"rewards": […], …}}``."""
-        output = await self._eval_function(
-            self._arguments, rollout_id, self._data, self._client, evaluation=True
-        )
-        self._samples.clear()
-        if not isinstance(output, RolloutFnEvalOutput):
-            raise EngineMismatch(
-                "the evaluation function returned "
-                f"{type(output).__name__}, not RolloutFnEvalOutput",
-                where=str(self._arguments.rollout.eval_function_path),
+    async def evaluate(self, rollout_id: int) -> Mapping[str, EvaluationRows]:
+        """Goes through every evaluation set once.
+
+        Returns:
+            By set: reward (None where a sample has none) and whether it was truncated.
+        """
+        found: dict[str, EvaluationRows] = {}
+        for name, data in self._eval_data():
+            output = await self._eval_function(
+                self._arguments, rollout_id, data, self._client, evaluation=True
             )
-        return {
-            name: {key: rows[key] for key in ("rewards", "truncated")}
-            for name, rows in output.data.items()
-        }
+            # An evaluation is not part of the rollout that a person watches.
+            self._samples.clear()
+            if not isinstance(output, RolloutFnEvalOutput):
+                raise EngineMismatch(
+                    "the evaluation function returned "
+                    f"{type(output).__name__}, not RolloutFnEvalOutput",
+                    where=str(self._arguments.rollout.eval_function_path),
+                )
+            (rows,) = output.data.values()
+            found[name] = EvaluationRows(
+                rewards=rows["rewards"], truncated=rows["truncated"]
+            )
+        return found
+
+    def _eval_data(self) -> Iterator[tuple[str, RolloutDataSource]]:
+        data, words = self._arguments.data, self._arguments.run.eval_prompt_data
+        for name, path in zip(words[::2], words[1::2], strict=True):
+            settings = PromptSettings(
+                prompt_data=Path(path),
+                input_key=data.input_key,
+                label_key=data.label_key,
+                metadata_key=data.metadata_key,
+                tool_key=data.tool_key,
+                apply_chat_template=data.apply_chat_template,
+                epochs=1,
+                max_prompt_len=self._arguments.rollout.rollout_max_prompt_len,
+            )
+            tokenizer = self._client.tokenizer
+            yield name, RolloutDataSource.open(settings, tokenizer=tokenizer)
 
     async def take_progress(self) -> ProgressReport:
         """What happened since the last call."""

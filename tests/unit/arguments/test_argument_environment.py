@@ -4,9 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from relax.arguments import environment, passthrough
+from relax.arguments import environment, parse_arguments, passthrough
 from relax.errors import ArgumentError
 
+FAKE_PYTHON = """#!/bin/sh
+if [ "$2" = -c ]; then echo 99.1; exit 0; fi
+echo asked >> COUNTER
+cat <<'END'
+a greeting
+{
+"version": "99.1", "fields": [{"name": "sglang_new_thing", "configs": ["sglang"],
+"default": null, "optional": true, "choices": [], "accepts": [], "refused": false,
+"base": "int"}]}
+END
+"""
 HEAVY = ("torch", "ray", "megatron", "sglang", "transformers")
 
 
@@ -81,17 +92,7 @@ def test_an_interpreter_is_asked_once_and_then_remembered(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     counter = tmp_path / "asked"
     python = tmp_path / "python"
-    field = (
-        '{"name": "sglang_new_thing", "configs": ["sglang"], "default": null,'
-        ' "optional": true, "choices": [], "accepts": [], "refused": false,'
-        ' "base": "int"}'
-    )
-    python.write_text(
-        "#!/bin/sh\n"
-        'if [ "$2" = -c ]; then echo 99.1; exit 0; fi\n'
-        f"echo asked >> {counter}\n"
-        f'printf \'a greeting\\n{{\\n"version": "99.1", "fields": [{field}]}}\\n\'\n'
-    )
+    python.write_text(FAKE_PYTHON.replace("COUNTER", str(counter)))
     python.chmod(0o755)
     for _ in range(2):
         fields = passthrough.library_fields("sglang", python=python)
@@ -101,6 +102,20 @@ def test_an_interpreter_is_asked_once_and_then_remembered(tmp_path, monkeypatch)
     table = passthrough.flag_table(sglang_python=python)
     assert table.find("sglang_new_thing") is not None
     assert table.find("sglang_newer_thing") is None
+
+
+def test_sglang_names_are_held_against_the_serving_interpreter(
+    tmp_path, words, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    python = tmp_path / "python"
+    python.write_text(FAKE_PYTHON.replace("COUNTER", str(tmp_path / "asked")))
+    python.chmod(0o755)
+    base = f"--rollout-backend sglang --sglang-python {python} "
+    settings = parse_arguments(words(base + "--sglang-new-thing 3")).rollout.sglang
+    assert settings == {"new_thing": 3}
+    with pytest.raises(ArgumentError, match="--sglang-new-thing"):
+        parse_arguments(words(base + "--sglang-new-thin 3"))
 
 
 @pytest.mark.parametrize("content", [None, "#!/bin/sh\nexit 3\n"])

@@ -14,6 +14,7 @@ async def narrow(args): return 1.0
 def rollout(args, rollout_id, data_source, data_system_client, evaluation=False): ...
 def old_rollout(args, rollout_id, data_buffer, evaluation=False): ...
 async def generate(args, sample, sampling_params): return sample
+def plain_generate(args, sample, sampling_params): return sample
 number = 3
 class Judge:
     async def __call__(self, args, sample): return 1.0
@@ -35,7 +36,7 @@ def checked(words, given, **options):
     check_hooks(parse_arguments(words(base + given, **options)))
 
 
-@pytest.mark.parametrize("name", ["reward", "judge"])
+@pytest.mark.parametrize("name", ["reward", "plain_reward", "judge"])
 def test_rewards_that_fit(words, hooks, name):
     checked(words, f"--custom-rm-path {hooks}.{name}", without=("--rm-type",))
 
@@ -53,7 +54,7 @@ def test_a_generate_function_fits(words, hooks):
     ("given", "says"),
     [
         ("--custom-rm-path {}.narrow", "async def fn(args, sample, **kwargs)"),
-        ("--custom-rm-path {}.plain_reward", "not an async function"),
+        ("--custom-generate-function-path {}.plain_generate", "not an async function"),
         ("--custom-rm-path {}.absent", "has no absent"),
         ("--custom-rm-path {}.number", "not a function"),
         ("--custom-rm-path reward", "package.module.function"),

@@ -82,10 +82,7 @@ def transformer_config(
             f"--tensor-model-parallel-size {sizes.tensor_model_parallel_size} does not "
             f"divide the model's {shape.num_query_groups} key/value heads"
         )
-    if values["bf16"] and values["params_dtype"] is torch.float32:
-        values["params_dtype"] = torch.bfloat16
-    if values["fp16"] and values["params_dtype"] is torch.float32:
-        values["params_dtype"] = torch.float16
+    _set_dtypes(values, chosen=settings.transformer)
     try:
         return TransformerConfig(**values)
     except (AssertionError, ValueError, TypeError) as error:
@@ -215,7 +212,6 @@ def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, 
         "params_dtype": torch.float32,
         "bf16": False,
         "fp16": False,
-        "pipeline_dtype": torch.float32,
         # Micro-batches of one step have different padded lengths.
         "variable_seq_lengths": sizes.pipeline_model_parallel_size > 1,
         # Unused by dense models; the default refuses the line above even for them.
@@ -240,6 +236,15 @@ def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, 
         # The default spells this deprecatedly and warns about itself.
         "cuda_graph_scope": [],
     }
+
+
+def _set_dtypes(values: dict[str, Any], *, chosen: Mapping[str, Any]) -> None:
+    """Parameters and pipeline messages follow ``--bf16`` and ``--fp16``, unless set."""
+    for flag, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        if values[flag] and "params_dtype" not in chosen:
+            values["params_dtype"] = dtype
+    if "pipeline_dtype" not in chosen:
+        values["pipeline_dtype"] = values["params_dtype"]
 
 
 def _refuse_contradictions(shape: ModelShape, chosen: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from relax.arguments.groups.layout import LayoutSettings
 from relax.arguments.groups.megatron import MegatronSettings
+from relax.backends.megatron.convert.weights import ModelPart
 from relax.backends.megatron.cpu import has_gpu
 from relax.backends.megatron.mcore import (
     DistributedDataParallel,
@@ -24,7 +25,7 @@ from relax.backends.megatron.mcore import (
     get_megatron_optimizer,
 )
 from relax.backends.megatron.model.build import decoded_fields
-from relax.backends.megatron.parallel import ParallelLayout
+from relax.backends.megatron.step.grad_parts import grad_norm_by_part
 from relax.errors import ArgumentError
 
 DEFAULT_LR = 1e-6
@@ -38,11 +39,14 @@ class UpdateOutcome:
     Attributes:
         applied: Weights were changed.
         grad_norm: Norm of the gradients before clipping; NaN or infinite as it came.
+        grad_norm_by_part: The same by part of the model; empty with a distributed
+            optimizer, where no rank holds whole gradients.
         nonfinite: Gradient elements that are NaN or infinite.
     """
 
     applied: bool
     grad_norm: float
+    grad_norm_by_part: dict[str, float]
     nonfinite: int
 
 
@@ -54,7 +58,7 @@ class Optimizer:
         config: Its configuration; receives megatron's gradient hooks.
         settings: ``optimizer`` and ``ddp`` fields that the user set.
         sizes: Whether the optimizer is distributed.
-        layout: This rank's place.
+        part: The model's parameters by name.
 
     Raises:
         ArgumentError: A field is unknown or contradicts the layout.
@@ -67,9 +71,9 @@ class Optimizer:
         config: TransformerConfig,
         settings: MegatronSettings,
         sizes: LayoutSettings,
-        layout: ParallelLayout,
+        part: ModelPart,
     ) -> None:
-        self.layout = layout
+        self._part = part
         self.model = DistributedDataParallel(
             config, _ddp_config(settings.ddp, sizes), model
         )
@@ -95,15 +99,21 @@ class Optimizer:
         so that replicas stay equal.
         """
         nonfinite = self._nonfinite_gradients()
+        by_part = {}
+        if not self.config.use_distributed_optimizer:
+            by_part = grad_norm_by_part(self._part)
         if nonfinite:
             self.optimizer.prepare_grads()
-            norm = float(self.optimizer.get_grad_norm())
-            return UpdateOutcome(applied=False, grad_norm=norm, nonfinite=nonfinite)
-        applied, norm, _ = self.optimizer.step()
+            applied, norm = False, self.optimizer.get_grad_norm()
+        else:
+            applied, norm, _ = self.optimizer.step()
         if applied:
             self.schedule.step(increment=1)
         return UpdateOutcome(
-            applied=bool(applied), grad_norm=float(norm), nonfinite=nonfinite
+            applied=bool(applied),
+            grad_norm=float(norm),
+            grad_norm_by_part=by_part,
+            nonfinite=nonfinite,
         )
 
     @property
@@ -112,12 +122,13 @@ class Optimizer:
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def _nonfinite_gradients(self) -> int:
+        layout = self._part.layout
         buffers = [*self.model.buffers, *self.model.expert_parallel_buffers]
         count = sum((~torch.isfinite(b.grad_data)).sum() for b in buffers)
-        total = torch.as_tensor(count, dtype=torch.int64, device=self.layout.device)
-        dist.all_reduce(total, group=self.layout.model_group)
+        total = torch.as_tensor(count, dtype=torch.int64, device=layout.device)
+        dist.all_reduce(total, group=layout.model_group)
         # Replicas hold the same sums, or with a distributed optimizer parts of them.
-        dist.all_reduce(total, op=dist.ReduceOp.MAX, group=self.layout.data_group)
+        dist.all_reduce(total, op=dist.ReduceOp.MAX, group=layout.data_group)
         return int(total)
 
 

@@ -88,6 +88,8 @@ def train_step(
         "train/global_batch_size": Gauge(float(_global_samples(batches, layout))),
         "train/step": Gauge(float(step_id)),
     }
+    for name, norm in outcome.grad_norm_by_part.items():
+        metrics[f"train/grad_norm/{name}"] = Gauge(norm)
     for number, rate in enumerate(optimizer.learning_rates):
         metrics[f"train/lr-pg_{number}"] = Gauge(rate)
     return StepResult(

@@ -1,0 +1,98 @@
+"""Log: the tail of the run's own log, read when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from relax_tui.keymap import Where
+from relax_tui.lines import Line, Span
+from relax_tui.panes.pane import ListPane
+from relax_tui.screens.console_screen import ConsoleScreen
+from relax_tui.sources.base import RunSnapshot
+from relax_tui.text import visible
+
+LOGS = ("logs/engine.log", "logs/driver.log")
+TAIL_BYTES = 1 << 20
+TAIL_LINES = 5000
+LINE_CHARACTERS = 2000
+_WARNINGS = ("WARN", "warn", "slow")
+_ERRORS = ("ERROR", "Error", "Traceback", "CRITICAL", "SIGQUIT", "Killed")
+
+
+class LogPane(ListPane):
+    """Lines of the log; the cursor on the last one follows."""
+
+    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+        super().__init__(number=number, name=name, id=id)
+        self.log_lines: list[str] = []
+        self.file = ""
+
+    def read(self, run_dir: Path) -> None:
+        """Reads the tail again; the view does not jump unless it follows."""
+        following = self.cursor >= len(self.log_lines) - 1
+        for name in LOGS:
+            path = run_dir / name
+            if path.is_file() and path.stat().st_size:
+                self.file = name
+                self.log_lines = tail(path)
+                break
+        if following:
+            self.cursor = max(len(self.log_lines) - 1, 0)
+        self.repaint()
+
+    def count(self) -> int:
+        """Lines there are."""
+        return len(self.log_lines)
+
+    def item(self, index: int, width: int) -> Line:
+        """One line; errors and warnings by their words."""
+        text = self.log_lines[index]
+        bad = any(word in text for word in _ERRORS)
+        role = "bad" if bad else "warn" if any(w in text for w in _WARNINGS) else ""
+        return (Span(visible(text), role),)
+
+    def empty(self) -> str:
+        """Why there is nothing."""
+        return f"no log yet ({' or '.join(LOGS)})"
+
+    def about(self) -> tuple[str, str]:
+        """Which file."""
+        following = self.cursor >= len(self.log_lines) - 1
+        age = self.position() + (", following" if following else "")
+        return self.file, age if self.log_lines else ""
+
+
+def tail(path: Path) -> list[str]:
+    """The last lines of a file that may be very long."""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(size - TAIL_BYTES, 0))
+        content = stream.read(TAIL_BYTES)
+    lines = content.decode("utf-8", "replace").splitlines()
+    if size > TAIL_BYTES:
+        # The first one began before the tail.
+        del lines[:1]
+    return [text[:LINE_CHARACTERS] for text in lines[-TAIL_LINES:]]
+
+
+class LogScreen(ConsoleScreen):
+    """The run's log."""
+
+    WHERE: ClassVar[Where] = Where.LOG
+    DEFAULT_CSS = "LogScreen #log { height: 1fr; }"
+
+    def compose_body(self) -> Iterator[Widget]:
+        """One pane."""
+        yield LogPane(number=1, name="log", id="log")
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Each snapshot is a chance to read on."""
+        super().show(snapshot)
+        pane = self.query_one(LogPane)
+        pane.snapshot = snapshot
+        if snapshot.header.run_dir:
+            pane.read(Path(snapshot.header.run_dir))
