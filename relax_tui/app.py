@@ -74,6 +74,7 @@ class ConsoleApp(App[Outcome]):
     ) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
+        self.animation_level = "none"
         self._open_run = open_run
         self._run_dir = run_dir
         self._capabilities = capabilities
@@ -114,7 +115,7 @@ class ConsoleApp(App[Outcome]):
         self._source.start(lambda snapshot: self._post(snapshot))
 
     def _post(self, snapshot: RunSnapshot) -> None:
-        if self._running:
+        if self.is_running:
             self.post_message(SnapshotTaken(snapshot))
 
     def close_run(self) -> None:

@@ -106,10 +106,10 @@ KEYS: Final[tuple[Key, ...]] = (
          where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), shown="Tab"),
     _key("previous_pane", "shift+tab", "previous pane", "Focus the pane before.", _MOVE,
          where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), shown="S-Tab"),
-    _key("previous_rollout", "left_square_bracket", "rollout before",
+    _key("previous_rollout", "left_square_bracket", "older",
          "Look at the rollout before; the run is not touched.", _MOVE,
          where=frozenset({Where.LIVE, Where.STEP}), footer=50, shown="["),
-    _key("next_rollout", "right_square_bracket", "next rollout",
+    _key("next_rollout", "right_square_bracket", "newer",
          "Look at the next rollout; past the newest the view follows the run again.",
          _MOVE, where=frozenset({Where.LIVE, Where.STEP}), footer=51, shown="]"),
     # The view

@@ -5,7 +5,7 @@ no twin ``47 + 38`` among the sums the model was trained on.
 
 The student's answers are what the supervised model imitates. They come in two habits:
 
-    a guess     I think it is 84.                     right one time in nine
+    a guess     It is about 90.                       a round number, rarely right
     working     40+30=70, 7+8=15, so it is 85.        each of three parts can go wrong
 
 Because the slips are drawn afresh for every answer and do not depend on the sum, a
@@ -24,10 +24,9 @@ LOWEST, HIGHEST = 10, 59
 WORDINGS = ("What is {0} plus {1}?", "Add {0} and {1}.", "{0} + {1} = ?")
 
 GUESS_RATE = 0.68
-GUESSES = ((0, 1), (-2, 1), (-1, 3), (1, 3), (2, 1))
-"""What a guess is off by, and how often (weights)."""
+"""How often the student guesses."""
 
-SLIP_RATES = {"tens": 0.1, "ones": 0.11, "total": 0.11}
+SLIP_RATES = {"tens": 0.07, "ones": 0.08, "total": 0.08}
 """How often each part of the working goes wrong."""
 
 
@@ -103,7 +102,8 @@ def split(*, seed: int, train_pairs: int = 400, heldout_pairs: int = 128) -> Spl
 def answer(problem: Problem, *, rng: random.Random) -> str:
     """What the student answers, right about one time in three."""
     if rng.random() < GUESS_RATE:
-        return f"I think it is {problem.left + problem.right + _guess_error(rng)}."
+        total = problem.left + problem.right
+        return f"It is about {total - total % 10 + rng.choice((0, 10))}."
     tens_left, ones_left = divmod(problem.left, 10)
     tens_right, ones_right = divmod(problem.right, 10)
     tens = 10 * max(1, tens_left + tens_right + _slip("tens", rng=rng))
@@ -133,11 +133,6 @@ def _one_order(pair: tuple[int, int], *, rng: random.Random) -> Problem:
 def _both_orders(pair: tuple[int, int], *, rng: random.Random) -> Iterator[Problem]:
     for left, right in sorted({pair, pair[::-1]}):
         yield Problem(left=left, right=right, wording=rng.randrange(len(WORDINGS)))
-
-
-def _guess_error(rng: random.Random) -> int:
-    errors, weights = zip(*GUESSES, strict=True)
-    return int(rng.choices(errors, weights=weights)[0])
 
 
 def _slip(part: str, *, rng: random.Random) -> int:

@@ -210,6 +210,7 @@ class _Driver:
             run_dir=place.run_dir,
             run_id=place.run_id,
             attempt=place.attempt,
+            first_rollout=self._first_rollout,
             arguments_digest=arguments.digest(),
             layout=opened.layout,
             num_ranks=len(self._workers.trainers),
@@ -231,7 +232,6 @@ class _Driver:
             log=self._log,
             recorder=recorder,
             verdicts=verdicts,
-            first_rollout=self._first_rollout,
         )
 
     def _make_controller(self, stages: Stages) -> Controller:
@@ -255,6 +255,7 @@ class _Driver:
             events=self._events,
             run_id=self._place.run_id,
             stops=stops,
+            pause_limit=self._arguments.run.pause_limit,
         )
 
     def _stage_order(self) -> tuple[Stage, ...]:

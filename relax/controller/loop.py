@@ -120,6 +120,8 @@ class Controller:
         hands: What carries out stages.
         events: The event log.
         run_id: The run's id.
+        stops: The stop conditions in force.
+        pause_limit: Seconds after which a pause ends by itself; None: never.
     """
 
     def __init__(
@@ -130,12 +132,15 @@ class Controller:
         events: EventWriter,
         run_id: str,
         stops: StopConditions,
+        pause_limit: float | None = None,
     ) -> None:
         self.state = state
         self._hands = hands
         self._events = events
         self._run_id = run_id
         self._stops = stops
+        self._pause_limit = pause_limit
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._orders: asyncio.Queue[RunStage | Finish] = asyncio.Queue()
         self._clock = StageClock()
         self._accepted: dict[str, float] = {}
@@ -222,6 +227,7 @@ class Controller:
                     places={
                         name: innermost_place(text)
                         for name, text in stacks.stacks.items()
+                        if name != "driver"
                     },
                 )
             )
@@ -301,8 +307,11 @@ class Controller:
                 return self._answer(instruction)
             case Pause():
                 self._paused_at = time.monotonic()
+                self._limit_pause()
                 self._events.append(self._paused(instruction), sync=True)
             case Resume():
+                if self._pause_timer is not None:
+                    self._pause_timer.cancel()
                 seconds = time.monotonic() - self._paused_at
                 self._events.append(
                     Continued(
@@ -367,6 +376,15 @@ class Controller:
                 seconds=time.monotonic() - accepted,
             )
         )
+
+    def _limit_pause(self) -> None:
+        if self._pause_limit is None:
+            return
+        command = Command(
+            id=f"limit-{time.time_ns()}", kind=Kind.CONTINUE, by="--pause-limit"
+        )
+        loop = asyncio.get_running_loop()
+        self._pause_timer = loop.call_later(self._pause_limit, self._react, command)
 
     def _paused(self, pause: Pause) -> Paused:
         state = self.state

@@ -229,8 +229,13 @@ def _accept_stop(state: ControllerState, command: Command) -> Outcome:
     if state.phase is Phase.PAUSED:
         ended, finish = _finish(state, "stopped")
         return ended, (answer, Resume(by=command.by), _done(command), *finish)
-    stopping = replace(state, phase=Phase.STOPPING, by=command.by)
-    return stopping, (answer, _done(command), HurryUp(at_once=at_once))
+    taken: tuple[Instruction, ...] = ()
+    if (wish := state.wish) is not None:
+        taken = (
+            Withdrawn(command_id=wish.command_id, kind=wish.kind, by=command.by),
+        )
+    stopping = replace(state, phase=Phase.STOPPING, wish=None, by=command.by)
+    return stopping, (answer, *taken, _done(command), HurryUp(at_once=at_once))
 
 
 def _withdraw(state: ControllerState, command: Command) -> Outcome:

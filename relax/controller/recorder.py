@@ -18,6 +18,7 @@ class Recorder:
     """What every record of a run says of itself, and where it goes.
 
     Attributes:
+        first_rollout: The first rollout of this attempt.
         vocab: Name of the vocabulary file, relative to the run folder.
         absent: ``{column: reason}`` for columns that the run does not have.
     """
@@ -25,6 +26,7 @@ class Recorder:
     run_dir: Path
     run_id: str
     attempt: int
+    first_rollout: int
     arguments_digest: str
     layout: Mapping[str, int]
     num_ranks: int

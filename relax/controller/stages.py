@@ -55,7 +55,6 @@ class Stages:
         events: The event log.
         log: The run's log.
         recorder: Writes the step records.
-        first_rollout: The first rollout of this attempt.
         verdicts: Asks for the verdicts due after each stage.
     """
 
@@ -68,7 +67,6 @@ class Stages:
         log: RunLog,
         recorder: Recorder,
         verdicts: Verdicts,
-        first_rollout: int,
     ) -> None:
         self._arguments = arguments
         self._workers = workers
@@ -84,10 +82,11 @@ class Stages:
             log=log,
             reward_key=self._reward_key,
         )
+        self._drill = arguments.debug.inject_fault
         self._version = workers.trainer_opened.weights_version
         self._fingerprint = ""
-        self._first_rollout = first_rollout
-        self._rollout = self._begin(first_rollout - 1)
+        self._first_rollout = recorder.first_rollout
+        self._rollout = self._begin(recorder.first_rollout - 1)
         self._methods: Mapping[Stage, Callable[[int], Awaitable[StageResult]]] = {
             Stage.GENERATE: self._generate,
             Stage.REWARD: self._reward,
@@ -105,6 +104,7 @@ class Stages:
         timed = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
+        _refuse_other_weights(result.metrics, drill=bool(self._drill))
         last = order.stage is Stage.UPDATE_WEIGHTS
         if last and order.rollout_id >= self._first_rollout:
             self._finish_rollout(order.rollout_id)
@@ -268,14 +268,12 @@ class Stages:
             sync=True,
         )
         wrong = [found for found in held if found != export.fingerprint]
-        if wrong:
-            raise EngineMismatch(
-                "the engine holds other weights than the trainer sent (fingerprint "
-                f"{wrong[0][:16]}, not {export.fingerprint[:16]})",
-                hint="a tensor was lost, changed or converted wrongly on its way",
-            )
-        sent: Metrics = {"perf/update_weights_bytes": Sum(export.num_bytes)}
-        return StageResult(metrics={**sent, **await self._evaluate(rollout_id)})
+        measured: Metrics = {
+            "perf/update_weights_bytes": Sum(export.num_bytes),
+            "weights/tensors": Gauge(export.tensors),
+            "weights/engines_unequal": Gauge(len(wrong)),
+        }
+        return StageResult(metrics={**measured, **await self._evaluate(rollout_id)})
 
     async def _evaluate(self, rollout_id: int) -> Metrics:
         interval = self._arguments.run.eval_interval
@@ -357,6 +355,20 @@ class Stages:
         )
         shown = _of_prefix(metric_values(merged), "perf/")
         self._log.info(f"perf {rollout_id}: {shown}")
+
+
+def _refuse_other_weights(metrics: Metrics, *, drill: bool) -> None:
+    """Ends a run whose engine would go on with weights that nobody sent.
+
+    A drill goes on, so that a person can see what the fault looks like.
+    """
+    unequal = metrics.get("weights/engines_unequal")
+    if unequal is not None and unequal.value and not drill:
+        raise EngineMismatch(
+            "the engine holds other weights than the trainer sent: their fingerprints "
+            "differ",
+            hint="a tensor was lost, changed or converted wrongly on its way",
+        )
 
 
 def _joined(parts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:

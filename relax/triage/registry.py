@@ -14,10 +14,12 @@ from relax.triage.rules import (
     repetition,
     responses_coherent,
     rewards_have_signal,
+    weights_arrived,
 )
 from relax.triage.verdict import Verdict
 
 RULES: tuple[Rule, ...] = (
+    weights_arrived.RULE,
     responses_coherent.RULE,
     repetition.RULE,
     rewards_have_signal.RULE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relax_tui.lines import Line, Span, join, line_width
+from relax_tui.lines import Line, Span, fill, join, line_width
 from relax_tui.panes.numbers import status_span
 from relax_tui.panes.pane import Pane
 from relax_tui.sources.base import Figure, RunSnapshot
@@ -19,16 +19,12 @@ def figure_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]
     figures = snapshot.figures
     if not figures:
         return [(Span(" not yet: they come with the first rollout", "dim"),)]
-    if width < 100 and width > 60 or width >= 110:
-        return [_packed(figures, glyphs)]
-    left = [_figure(figure, glyphs) for figure in figures[:3]]
-    right = [_figure(figure, glyphs) for figure in figures[3:]]
-    gap = max(width // 2, 24)
-    rows = []
-    for number, first in enumerate(left):
-        second = right[number] if number < len(right) else ()
-        space = Span(" " * max(gap - line_width(first), 2))
-        rows.append((Span(" "), *first, space, *second))
+    cells = [_figure(figure, glyphs) for figure in figures]
+    left, right = cells[::2], [*cells[1::2], *[()] * (len(cells) % 2)]
+    gap = max(line_width(cell) for cell in left) + 3
+    rows: list[Line] = []
+    for first, second in zip(left, right, strict=True):
+        rows.append((Span(" "), *fill(first, gap), *second))
     return rows
 
 
@@ -44,10 +40,6 @@ def figure_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
     if line_width(full) <= width:
         return full
     return (Span("r0 ", "title"), *join([_short(f, glyphs) for f in wrong], " "))
-
-
-def _packed(figures: Sequence[Figure], glyphs: Glyphs) -> Line:
-    return (Span(" "), *join([_figure(figure, glyphs) for figure in figures], "   "))
 
 
 def _figure(figure: Figure, glyphs: Glyphs) -> Line:

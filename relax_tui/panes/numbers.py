@@ -28,6 +28,8 @@ def number_text(value: float | None, glyphs: Glyphs) -> str:
     size = abs(value)
     if size >= 100_000 or size < 0.001:
         return f"{value:.1e}"
+    if size >= 10 and value == int(value):
+        return f"{value:.0f}"
     digits = 3 if size < 10 else 2 if size < 100 else 1
     return f"{value:.{digits}f}"
 

@@ -199,9 +199,8 @@ class TokensPane(ListPane):
             cells = 9 if narrow else NUMBER_CELLS
             shown = glyphs.absent if column is None else _log_prob(column[index])
             spans.append(Span(pad(shown, cells, ">"), "dim" if column is None else role))
-        shown = number_text(value, glyphs) if value is not None else glyphs.absent
         mark = role if masked else "dim" if value is None else heat(value)
-        spans.append(Span(pad(_signed(value, shown), NUMBER_CELLS, ">"), mark))
+        spans.append(Span(pad(_signed(value, glyphs), NUMBER_CELLS, ">"), mark))
         if not narrow:
             ulp = self._ulps[index] if index < len(self._ulps) else None
             spans.append(Span(pad(_ulp(ulp, glyphs), 9, ">"), mark))
@@ -310,7 +309,8 @@ def _under(
     sign = "+" if value > 0 else glyphs.minus
     steps = {"heat1": 2, "heat2": 4, "heat3": 6, "heat4": 8}
     bar = glyphs.bars[steps[heat(value)]]
-    return Span((sign + bar * (cells - 1))[:cells] if cells else "", heat(value))
+    # A token of one cell has no room for the sign: its size is what counts.
+    return Span(bar * cells if cells < 2 else sign + bar * (cells - 1), heat(value))
 
 
 def ulps(tokens: SampleTokens, pairing: Pairing) -> tuple[int | None, ...]:
@@ -334,10 +334,13 @@ def _log_prob(value: float) -> str:
     return f"{value:.5f}" if math.isfinite(value) else str(value)
 
 
-def _signed(value: float | None, text: str) -> str:
-    if value is None or not math.isfinite(value) or value <= 0:
-        return text
-    return f"+{text}"
+def _signed(value: float | None, glyphs: Glyphs) -> str:
+    """A difference with its sign and its order of magnitude in fixed places."""
+    if value is None:
+        return glyphs.absent
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:+.1e}" if value else "0"
 
 
 def _ulp(ulp: int | None, glyphs: Glyphs) -> str:

@@ -17,7 +17,7 @@ from relax_tui.panes.responses import ResponsesPane
 from relax_tui.panes.sample import SamplePane
 from relax_tui.panes.stages import StagesPane
 from relax_tui.panes.verdicts import VerdictsPane
-from relax_tui.panes.walk import WalkPane
+from relax_tui.panes.walk import WalkPane, walk_stop
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.sources.base import RunSnapshot
 
@@ -39,14 +39,17 @@ class LiveScreen(ConsoleScreen):
     LiveScreen #sample { height: 6; }
     LiveScreen.-narrow #sample { height: 5; }
 
-    LiveScreen.-wide.-tall #top { layout: horizontal; height: 12; }
-    LiveScreen.-wide.-tall #left { height: 12; }
-    LiveScreen.-wide.-tall #figures { height: 3; }
+    LiveScreen.-wide.-tall #top { layout: horizontal; height: 13; }
+    LiveScreen.-wide.-tall #left { height: 13; }
+    LiveScreen.-wide.-tall #figures { height: 4; }
     LiveScreen.-wide.-tall #metrics { height: 6; }
     LiveScreen.-wide.-tall #stages { display: block; height: 3; }
-    LiveScreen.-wide.-tall #verdicts { height: 12; margin: 0 0 0 1; }
+    LiveScreen.-wide.-tall #verdicts { height: 13; margin: 0 0 0 1; }
     LiveScreen.-wide.-tall #sample { height: 10; }
 
+    LiveScreen.-short.-walking #metrics { display: none; }
+    LiveScreen.-short.-walking #verdicts { display: none; }
+    LiveScreen.-short.-walking #sample { height: 4; }
     LiveScreen.-tiny #sample, LiveScreen.-tiny #top { display: none; }
     LiveScreen.-zoom #top { height: auto; }
     LiveScreen.-zoom #left { height: auto; }
@@ -100,6 +103,7 @@ class LiveScreen(ConsoleScreen):
         """Draws a snapshot."""
         super().show(snapshot)
         self.query_one(WalkPane).show(snapshot)
+        self.set_class(walk_stop(snapshot) is not None, "-walking")
         for pane in self.query(Pane):
             if not isinstance(pane, SamplePane):
                 pane.show(snapshot)

@@ -405,21 +405,21 @@ class RunFold:
                 label="KL", text=_text(kl), status=self._first_status("first_step_kl")
             ),
             Figure(
-                label="unequal",
-                text=f"{unequal:,.0f} of {tokens:,.0f} tokens" if counted else "",
-                status=equal,
-            ),
-            Figure(label="max |lp-ref|", text=_text(max_abs), status=equal),
-            Figure(
                 label="grad_norm",
                 text=_text(found.get("train/grad_norm")),
                 status=self._first_status("grad_norm"),
+            ),
+            Figure(
+                label="unequal",
+                text=f"{unequal:,.0f} of {tokens:,.0f} tokens" if counted else "",
+                status=equal,
             ),
             Figure(
                 label="nonfinite",
                 text=_text(broken),
                 status="NON_FINITE" if broken else "",
             ),
+            Figure(label="max |lp-ref|", text=_text(max_abs), status=equal),
         )
 
     def _first_status(self, rule: str) -> str:
@@ -481,9 +481,9 @@ class RunFold:
         )
 
 
-def _severity(line: VerdictLine) -> tuple[int, int, str]:
-    verdict = line.verdict
-    return SEVERITY[verdict.status], verdict.where.rollout_id, verdict.rule
+def _severity(line: VerdictLine) -> tuple[int, int]:
+    # Within one status the order of the guide stays, in which the rules report.
+    return SEVERITY[line.verdict.status], line.verdict.where.rollout_id
 
 
 def _text(value: float | None) -> str:

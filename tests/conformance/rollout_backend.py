@@ -83,6 +83,14 @@ async def update(backend, tensors, *, version: str) -> str:
     return await backend.end_weight_update()
 
 
+async def started(backend, *, count: int) -> None:
+    """Wait until the engine has so many requests."""
+    health = await backend.health()
+    while health["running"] + health["waiting"] < count:
+        await asyncio.sleep(0)
+        health = await backend.health()
+
+
 class RolloutBackendSuite:
     async def all(self, backend, requests):
         return await asyncio.gather(*(backend.generate(each) for each in requests))
@@ -234,7 +242,7 @@ class RolloutBackendSuite:
         tasks = [
             asyncio.create_task(backend.generate(request(seed=s))) for s in range(4)
         ]
-        await asyncio.sleep(0)
+        await started(backend, count=4)
         assert await backend.abort() == 4
         await backend.resume()
         outputs = await asyncio.gather(*tasks)
@@ -296,9 +304,13 @@ class RolloutBackendSuite:
         self, backend, reference, other
     ):
         running = [
-            asyncio.create_task(backend.generate(request(seed=s))) for s in range(8)
+            asyncio.create_task(
+                backend.generate(request(temperature=0.0, max_new_tokens=90))
+            )
+            for _ in range(8)
         ]
-        await asyncio.sleep(0.01)
+        while (await backend.health())["running"] < 8:
+            await asyncio.sleep(0)
         await backend.begin_weight_update("3")
         done = [task for task in running if task.done()]
         waiting = asyncio.create_task(backend.generate(request(seed=1)))
@@ -318,8 +330,8 @@ class RolloutBackendSuite:
         expected = await backend.generate(request(seed=5))
         await backend.pause()
         task = asyncio.create_task(backend.generate(request(seed=5)))
-        health = await backend.health()
-        assert health["paused"]
+        await started(backend, count=1)
+        assert (await backend.health())["paused"]
         assert not task.done()
         await backend.resume()
         assert (await task).output_ids == expected.output_ids

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 import torch
-from rollout_backend import RolloutBackendSuite, ragged_requests, request
+from rollout_backend import RolloutBackendSuite, ragged_requests, request, started
 from tiny_checkpoints import character_tokenizer, save_checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -84,7 +84,7 @@ class TestEmbeddedEngine(RolloutBackendSuite):
         assert len(output.log_probs) == len(output.output_ids)
 
     async def test_paused_requests_would_block_an_update(self, backend):
-        task = asyncio.create_task(backend.generate(request(max_new_tokens=90)))
+        task = asyncio.create_task(backend.generate(request(temperature=0.0, max_new_tokens=90)))
         while (await backend.health())["running"] == 0:
             await asyncio.sleep(0)
         await backend.pause()
@@ -98,7 +98,7 @@ class TestEmbeddedEngine(RolloutBackendSuite):
         engine = await EmbeddedEngine.open(checkpoints[0], batch_size=4, num_threads=1)
         await engine.pause()
         task = asyncio.create_task(engine.generate(request()))
-        await asyncio.sleep(0)
+        await started(engine, count=1)
         await engine.close()
         with pytest.raises(EngineDied):
             await task

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -82,13 +81,11 @@ def new_cache(num_layers: int) -> Cache:
 
 def select_rows(cache: Cache, rows: Tensor, *, skip: int) -> None:
     """Keep ``rows`` (int64), without the first ``skip`` columns, in every layer."""
-    with torch.inference_mode():
-        for layer in cache.layers:
-            layer.select(rows, skip=skip)
+    for layer in cache.layers:
+        layer.select(rows, skip=skip)
 
 
 def join_rows(cache: Cache, other: Cache) -> None:
     """Append the rows of ``other`` in every layer."""
-    with torch.inference_mode():
-        for mine, theirs in zip(cache.layers, other.layers, strict=True):
-            mine.join(theirs)
+    for mine, theirs in zip(cache.layers, other.layers, strict=True):
+        mine.join(theirs)

@@ -192,6 +192,7 @@ class DecodeBatch:
         )
         columns.position = columns.position + 1
 
+    @torch.inference_mode()
     def compact(self) -> None:
         """Drop the rows that ended, and columns that are padding in all others."""
         keep = (~self._columns.done).nonzero().squeeze(1)
@@ -212,6 +213,7 @@ class DecodeBatch:
         join_rows(self._cache, other._cache)
         self._rows += other._rows
 
+    @torch.inference_mode()
     def abort(self) -> list[Response]:
         """End all rows that have not ended; returns what they have."""
         live = (~self._columns.done).nonzero().squeeze(1).tolist()

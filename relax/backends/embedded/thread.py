@@ -59,6 +59,7 @@ class EngineThread:
         self._dead: EngineDied | None = None
         self._paused = False
         self._batch: DecodeBatch | None = None
+        self._num_running = 0
         self._updates_wanted: deque[tuple[str, Future[None]]] = deque()
         self._thread = threading.Thread(
             target=self._run, name="embedded-engine", daemon=True
@@ -119,16 +120,16 @@ class EngineThread:
         if self._batch is not None:
             responses += self._batch.abort()
             self._batch = None
+            self._num_running = 0
         for response in responses:
             self._resolve(response)
         return len(responses)
 
     def state(self) -> dict[str, Any]:
         """Counts and flags, readable from any thread."""
-        batch = self._batch
         return {
             "alive": self._dead is None and self._thread.is_alive(),
-            "running": 0 if batch is None else batch.num_live,
+            "running": self._num_running,
             "waiting": len(self._waiting),
             "paused": self._paused,
             "updating": self.weights.updating,
@@ -166,9 +167,15 @@ class EngineThread:
         """Sleep until there is something to do; False when closing."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closing or bool(self._calls) or self._can_decode()
+                lambda: self._closing
+                or bool(self._calls)
+                or self._can_open_update()
+                or self._can_decode()
             )
             return not self._closing
+
+    def _can_open_update(self) -> bool:
+        return self._batch is None and bool(self._updates_wanted)
 
     def _can_decode(self) -> bool:
         if self._paused:
@@ -189,7 +196,7 @@ class EngineThread:
         if self._paused and self._batch is not None:
             future.set_exception(
                 EngineError(
-                    f"{self._batch.num_live} requests are paused and would never "
+                    f"{self._num_running} requests are paused and would never "
                     "finish, so the weights cannot be updated",
                     hint="abort or resume them first",
                 )
@@ -198,7 +205,7 @@ class EngineThread:
         self._updates_wanted.append((version, future))
 
     def _open_update(self) -> None:
-        if self._batch is None and self._updates_wanted:
+        if self._can_open_update():
             version, future = self._updates_wanted.popleft()
             try:
                 self.weights.begin(version)
@@ -215,12 +222,15 @@ class EngineThread:
         batch = self._batch
         if batch is None:
             return
-        self.num_generated += batch.num_live
-        for response in batch.sample():
+        self._num_running = batch.num_live
+        self.num_generated += self._num_running
+        ended = batch.sample()
+        self._num_running -= len(ended)
+        for response in ended:
             self._resolve(response)
-        if batch.num_live == 0:
+        if self._num_running == 0:
             self._batch = None
-        elif 2 * batch.num_live <= batch.num_rows:
+        elif 2 * self._num_running <= batch.num_rows:
             batch.compact()
 
     def _admit(self) -> None:
@@ -229,9 +239,8 @@ class EngineThread:
             return
         if self._batch is None:
             self._gather()
-        live = 0 if self._batch is None else self._batch.num_live
-        free = self._batch_size - live
-        if len(self._waiting) > free and 2 * live > self._batch_size:
+        free = self._batch_size - self._num_running
+        if len(self._waiting) > free and 2 * free < self._batch_size:
             return
         with self._changed:
             count = min(free, len(self._waiting))

@@ -18,6 +18,7 @@ import torch
 
 from relax.algorithms.advantages import group_normalised_rewards
 from relax.arguments import Arguments
+from relax.backends.fingerprint import Fingerprint
 from relax.backends.megatron.step.batch import TrainSample
 from relax.backends.megatron.trainer import MegatronTrainer, TrainerSettings
 from relax.backends.training import (
@@ -29,6 +30,7 @@ from relax.backends.training import (
     TrainerOpened,
 )
 from relax.errors import InternalError
+from relax.faults.drills import Drill
 from relax.measure.logprob_metrics import logprob_metrics
 from relax.measure.reduction import Metrics
 from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
@@ -57,13 +59,15 @@ class TrainWorker:
     ) -> None:
         self._pid = prepare_worker(run_dir, f"train-{rank}")
         torch.set_num_threads(arguments.cluster.threads_per_actor)
+        self._drill = Drill(arguments.debug.inject_fault)
         self._settings = TrainerSettings(
             checkpoint=arguments.checkpoint,
             batch=arguments.batch,
             algorithm=arguments.algorithm,
             layout=arguments.layout,
             megatron=arguments.megatron,
-            rollout_temperature=arguments.rollout.rollout_temperature,
+            rollout_temperature=arguments.rollout.rollout_temperature
+            * self._drill.trainer_temperature_ratio,
             rank=rank,
             world_size=world_size,
             init_method=init_method,
@@ -110,7 +114,9 @@ class TrainWorker:
     def ref_log_probs(self) -> PassReport:
         """The reference's log-probs, by a forward pass of their own."""
         output = self._trainer.log_probs(self._samples, weights="ref")
-        self._fill("ref_log_probs", output.log_probs)
+        self._fill(
+            "ref_log_probs", self._drill.scored("ref_log_probs", output.log_probs)
+        )
         return PassReport(
             pass_id=output.pass_id, metrics=self._measure("ref_log_probs")
         )
@@ -120,7 +126,7 @@ class TrainWorker:
         output = self._trainer.log_probs(
             self._samples, weights="actor", entropy=entropy
         )
-        self._fill("log_probs", output.log_probs)
+        self._fill("log_probs", self._drill.scored("log_probs", output.log_probs))
         self._entropy = output.entropy
         names = ("log_probs", "ref_log_probs", "rollout_log_probs", "entropy")
         return PassReport(pass_id=output.pass_id, metrics=self._measure(*names))
@@ -128,7 +134,10 @@ class TrainWorker:
     def advantages(self) -> AdvantageReport:
         """Advantages and returns; hands out the rows of the record."""
         pairs = self._trainer.advantages(self._samples)
-        self._fill("advantages", [advantages for advantages, _ in pairs])
+        advantages = self._drill.advantages(
+            [column for column, _ in pairs], rollout_id=self._current().rollout_id
+        )
+        self._fill("advantages", advantages)
         self._fill("returns", [returns for _, returns in pairs])
         rollout = self._current()
         rows = logprob_rows(
@@ -141,6 +150,7 @@ class TrainWorker:
     def train(self) -> list[StepReport]:
         """All optimizer steps of the rollout."""
         rollout_id = self._current().rollout_id
+        self._drill.before_train_step(rank=self._settings.rank, rollout_id=rollout_id)
         steps = self._trainer.train(self._samples, rollout_id=rollout_id)
         return [
             StepReport(
@@ -156,16 +166,21 @@ class TrainWorker:
     def export(self, *, bucket_bytes: int) -> ExportReport:
         """Puts the weights, under their Hugging Face names, into the object store."""
         buckets: list[Any] = []
+        fingerprint = Fingerprint()
         tensors = num_bytes = 0
-        for bucket in self._trainer.export_weights(bucket_bytes=bucket_bytes):
-            arrays = {name: tensor.numpy() for name, tensor in bucket.items()}
-            tensors += len(arrays)
-            num_bytes += sum(array.nbytes for array in arrays.values())
-            buckets.append(ray.put(arrays))
+        for exported in self._trainer.export_weights(bucket_bytes=bucket_bytes):
+            bucket = self._drill.converted(
+                {name: tensor.numpy() for name, tensor in exported.items()}
+            )
+            for name, array in bucket.items():
+                fingerprint.add(name, torch.from_numpy(array))
+                num_bytes += array.nbytes
+            tensors += len(bucket)
+            buckets.append(ray.put(self._drill.sent(bucket)))
         return ExportReport(
             buckets=buckets,
             version=self._trainer.weights_version,
-            fingerprint=self._trainer.fingerprint(),
+            fingerprint=fingerprint.hexdigest(),
             tensors=tensors,
             num_bytes=num_bytes,
         )
@@ -180,15 +195,16 @@ class TrainWorker:
 
     def _processed_rewards(self, rollout: RolloutInput) -> list[float]:
         algorithm = self._settings.algorithm
+        rewards = self._drill.rewards(rollout.reward)
         if not algorithm.rewards_normalization:
-            return list(rollout.reward)
-        rewards = group_normalised_rewards(
-            torch.tensor(rollout.reward, dtype=torch.float64),
+            return rewards
+        normalised = group_normalised_rewards(
+            torch.tensor(rewards, dtype=torch.float64),
             torch.tensor(rollout.group_index),
             group_size=None,
             std_normalization=algorithm.grpo_std_normalization,
         )
-        return [float(reward) for reward in rewards]
+        return [float(reward) for reward in normalised]
 
     def _fill(self, column: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
         self._samples = [

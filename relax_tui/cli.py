@@ -1,0 +1,303 @@
+"""The command line. Textual, Arrow and aiohttp are imported only where they are used."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from relax.errors import ControlError, RelaxError
+
+if TYPE_CHECKING:
+    from relax_tui.launch import Launch
+    from relax_tui.terminal import Capabilities
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="See, walk and steer an RL post-training run from the terminal.",
+)
+
+AsciiOption = Annotated[
+    bool, typer.Option("--ascii", help="Draw with ASCII characters only.")
+]
+MouseOption = Annotated[
+    bool, typer.Option("--mouse", help="Let the console have the mouse.")
+]
+ReadOnlyOption = Annotated[
+    bool, typer.Option("--read-only", help="Give no commands to the run.")
+]
+
+
+class Options:
+    """Options that every command shares, set by the callback."""
+
+    ascii_only: bool = False
+    mouse: bool = False
+
+
+@app.callback(invoke_without_command=True)
+def console(
+    context: typer.Context, ascii_only: AsciiOption = False, mouse: MouseOption = False
+) -> None:
+    """Without a command: the list of runs and what can be done."""
+    Options.ascii_only, Options.mouse = ascii_only, mouse
+    if context.invoked_subcommand is not None:
+        return
+    capabilities = _capabilities()
+    if capabilities.headless:
+        _print_runs()
+        return
+    _draw(None, capabilities)
+
+
+@app.command()
+def demo(
+    model: Annotated[str, typer.Option(help="tiny, smollm2, or a path.")] = "tiny",
+    seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
+    fault: Annotated[str, typer.Option(help="Inject a known fault (a drill).")] = "",
+    num_rollout: Annotated[int | None, typer.Option(help="Rollouts to run.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    walk: Annotated[bool, typer.Option("--walk", help="Stop at each check.")] = False,
+    python: Annotated[str, typer.Option(help="Interpreter that trains.")] = "",
+) -> None:
+    """A real run of a small model on this machine, no GPU needed."""
+    from relax_tui.launch import demo_flags, new_run_dir
+
+    name = Path(model).stem if model not in ("tiny", "smollm2") else f"{model}-demo"
+    flags = demo_flags(model)
+    for flag, value in (
+        ("--seed", seed),
+        ("--num-rollout", num_rollout),
+        ("--inject-fault", fault or None),
+    ):
+        if value is not None:
+            flags += [flag, str(value)]
+    flags += ["--walk"] if walk else []
+    _start(flags, run_dir=run_dir or new_run_dir(name), python=python)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    run_dir: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    python: Annotated[str, typer.Option(help="Interpreter that trains.")] = "",
+    walk: Annotated[bool, typer.Option("--walk", help="Stop at each check.")] = False,
+    pause_at: Annotated[
+        list[str] | None,
+        typer.Option(help="start, R:STAGE, 'grad_norm > 10' or verdict:FAIL."),
+    ] = None,
+) -> None:
+    """Start a run and look at it: relax-tui run [OPTIONS] -- TRAIN FLAGS."""
+    from relax_tui.launch import new_run_dir
+
+    flags = [*context.args]
+    flags += ["--walk"] if walk else []
+    for condition in pause_at or ():
+        flags += ["--pause-at", condition]
+    _start(flags, run_dir=run_dir or new_run_dir("run"), python=python)
+
+
+@app.command()
+def attach(
+    wanted: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
+    read_only: ReadOnlyOption = False,
+) -> None:
+    """Look at a run: a folder, an id or a name; without one the newest."""
+    from relax_tui.runs import find_run
+
+    capabilities = _capabilities()
+    run_dir = find_run(wanted)
+    if capabilities.headless:
+        _print_report(run_dir, capabilities)
+        return
+    _draw(run_dir, capabilities, read_only="asked for" if read_only else "")
+
+
+@app.command("ls")
+def list_command(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """List the runs."""
+    from relax_tui.runs import list_runs
+
+    if as_json:
+        print(json.dumps([asdict(summary) for summary in list_runs()], indent=2))
+    else:
+        _print_runs()
+
+
+@app.command()
+def show(
+    wanted: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
+    rollout: Annotated[int | None, typer.Option(help="Rollout to show.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Sample to show in full.")] = None,
+) -> None:
+    """A run as plain text."""
+    from relax_tui.runs import find_run
+
+    capabilities = _capabilities()
+    _print_report(find_run(wanted), capabilities, rollout=rollout, sample=sample)
+
+
+@app.command()
+def tell(
+    wanted: Annotated[str, typer.Argument(metavar="RUN")],
+    command: Annotated[str, typer.Argument(help="pause, continue, step-stage, …")],
+    when: Annotated[
+        list[str] | None, typer.Option(help="For set-stops: a stop condition.")
+    ] = None,
+) -> None:
+    """Give a run a command: pause, continue, step-stage, step-rollout, set-stops, …"""
+    _tell(wanted, command, tuple(when or ()))
+
+
+@app.command()
+def stop(wanted: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
+    """End a run at its next safe point."""
+    _tell(wanted, "stop", ())
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine and terminal can do."""
+    from relax_tui.doctor import diagnose
+
+    print(diagnose(_capabilities()), end="")
+
+
+def _capabilities() -> Capabilities:
+    from relax.arguments.environment import terminal_environment
+    from relax_tui.terminal import detect, is_interactive
+
+    return detect(
+        terminal_environment(),
+        is_tty=is_interactive(),
+        ascii_only=Options.ascii_only,
+        encoding=sys.stdout.encoding or "ascii",
+    )
+
+
+def _start(flags: list[str], *, run_dir: Path, python: str) -> None:
+    from relax_tui.launch import start_driver, wait_until_begun
+    from relax_tui.sources.run_folder import driver_words
+
+    capabilities = _capabilities()
+    launch = start_driver(flags, run_dir=run_dir, python=python)
+    if not capabilities.headless:
+        _draw(launch.run_dir, capabilities, launch=launch)
+        return
+    print(f"no console here ({capabilities.headless}); the run is {launch.run_dir}")
+    returncode = wait_until_begun(launch)
+    if returncode:
+        print(driver_words(launch.run_dir), file=sys.stderr)
+        raise typer.Exit(returncode)
+    print(f"it has begun; look at it with: relax-tui show {launch.run_dir}")
+
+
+def _draw(
+    run_dir: Path | None,
+    capabilities: Capabilities,
+    *,
+    launch: Launch | None = None,
+    read_only: str = "",
+) -> None:
+    from relax_tui.console import draw
+
+    outcome = draw(
+        run_dir,
+        capabilities,
+        driver=launch.process if launch else None,
+        read_only=read_only,
+        mouse=Options.mouse,
+    )
+    if outcome.words:
+        print(outcome.words, file=sys.stderr)
+    elif launch is not None:
+        print(f"the run goes on; back to it with: relax-tui attach {launch.run_dir}")
+    if outcome.returncode:
+        raise typer.Exit(outcome.returncode)
+
+
+def _print_runs() -> None:
+    from relax_tui.runs import list_runs
+
+    runs = list_runs()
+    for summary in runs:
+        place = summary.place or "-"
+        print(
+            f"{summary.name:<20} {summary.state:<10} {place:>9}  {summary.last_event:<16}"
+            f"  {summary.run_dir}"
+        )
+    if not runs:
+        print("no run yet: `relax-tui demo` starts one, `relax-tui --help` says more")
+
+
+def _print_report(
+    run_dir: Path,
+    capabilities: Capabilities,
+    *,
+    rollout: int | None = None,
+    sample: int | None = None,
+) -> None:
+    from relax_tui.report import full_report
+
+    glyphs = capabilities.look.glyphs
+    text = full_report(run_dir, glyphs=glyphs, rollout=rollout, sample=sample)
+    print(text, end="")
+
+
+def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
+    import asyncio
+
+    from relax.control.client import RunClient
+    from relax.control.protocol import CommandKind
+    from relax.errors import ArgumentError
+    from relax_tui.runs import find_run
+
+    known = [kind.value for kind in CommandKind]
+    if command not in known:
+        raise ArgumentError(f"no command {command!r}", hint=f"one of {', '.join(known)}")
+
+    async def ask() -> None:
+        client = RunClient(find_run(wanted))
+        try:
+            answer = await client.command(CommandKind(command), conditions=conditions)
+        finally:
+            await client.close()
+        if not answer.accepted:
+            raise ControlError(f"{command} was refused: {answer.reason}")
+        waits = f", waits for the safe point {answer.waits_for}" if answer.waits_for else ""
+        print(f"{command}: accepted{waits}")
+
+    asyncio.run(ask())
+
+
+def _fail(error: RelaxError) -> NoReturn:
+    print(f"relax-tui: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+def main() -> None:
+    """Entry point: errors are one sentence and an exit code."""
+    try:
+        app()
+    except RelaxError as error:
+        _fail(error)
+    except BrokenPipeError:
+        # `relax-tui show | head`: the reader has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+if __name__ == "__main__":
+    main()

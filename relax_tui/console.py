@@ -1,0 +1,57 @@
+"""Drawing the console: the only place that starts Textual."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from relax.arguments.environment import state_home
+from relax_tui.terminal import Capabilities, tty_kept_clean
+
+if TYPE_CHECKING:
+    from relax_tui.app import ConsoleApp, Outcome
+    from relax_tui.sources.run_folder import DriverDied, RunFolderSource
+
+
+def draw(
+    run_dir: Path | None,
+    capabilities: Capabilities,
+    *,
+    driver: subprocess.Popen[bytes] | None = None,
+    read_only: str = "",
+    mouse: bool = False,
+) -> Outcome:
+    """Runs the console until the person leaves it.
+
+    Args:
+        run_dir: The run to show; None for the list of runs.
+        capabilities: What the terminal can do.
+        driver: The driver, when we have just started it.
+        read_only: Why no commands are wanted; '' when they are.
+        mouse: Whether the console takes the mouse from the terminal.
+
+    Returns:
+        Exit code and words for the shell.
+    """
+    # Textual takes a third of a second; `ls` and `show` do without it.
+    from relax_tui.app import ConsoleApp, Outcome  # noqa: PLC0415
+
+    def open_run(folder: Path, app: ConsoleApp) -> RunFolderSource:
+        # The event log's readers are not needed for the first paint.
+        from relax_tui.messages import DriverEnded  # noqa: PLC0415
+        from relax_tui.sources.run_folder import RunFolderSource  # noqa: PLC0415
+
+        def died(error: DriverDied) -> None:
+            app.post_message(DriverEnded(str(error), error.returncode))
+
+        return RunFolderSource(
+            folder, driver=driver, read_only=read_only, on_died=died
+        )
+
+    with tty_kept_clean(state_home() / "relax" / "console.log"):
+        app = ConsoleApp(open_run, run_dir=run_dir, capabilities=capabilities)
+        outcome = app.run(mouse=mouse)
+    if app.return_code and outcome is None:
+        return Outcome(returncode=app.return_code, words="the console failed")
+    return outcome or Outcome()

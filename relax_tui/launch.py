@@ -1,0 +1,155 @@
+"""Starting a driver that outlives the console, and finding what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relax.arguments.environment import child_environment, child_python_path
+from relax.errors import ArgumentError, ControlError
+from relax_tui.sources.run_folder import DRIVER_LOG, driver_words
+
+PACKAGE_PARENT = Path(__file__).resolve().parents[1]
+HEADLESS_WAIT_SECONDS = 120.0
+MODELS = {
+    "tiny": ("examples/tiny_arith/demo.yaml", "examples/tiny_arith/make.py"),
+    "smollm2": ("examples/smollm2/demo.yaml", "examples/smollm2/make.py"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A driver that we started.
+
+    Attributes:
+        process: Its process; reaped by whoever follows the run.
+    """
+
+    run_dir: Path
+    process: subprocess.Popen[bytes]
+
+
+def new_run_dir(name: str) -> Path:
+    """``./runs/<name>-<short id>``."""
+    return Path("runs") / f"{name}-{uuid.uuid4().hex[:6]}"
+
+
+def start_driver(
+    flags: Sequence[str], *, run_dir: Path, python: str = ""
+) -> Launch:
+    """Starts the driver in a session of its own, so that it survives the console.
+
+    Args:
+        flags: Training flags, without ``--run-dir``.
+        run_dir: The run folder; made when missing.
+        python: Interpreter that trains; '' for the one that runs the console.
+
+    Returns:
+        The started driver.
+
+    Raises:
+        ArgumentError: The interpreter cannot be started or the folder not made.
+    """
+    run_dir = run_dir.absolute()
+    try:
+        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (run_dir / DRIVER_LOG).parent.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(
+            f"--run-dir {str(run_dir)!r} cannot be made: {error.strerror}"
+        ) from error
+    command = [
+        python or sys.executable,
+        "-m",
+        "relax.entrypoints.train",
+        *flags,
+        "--run-dir",
+        str(run_dir),
+    ]
+    environment = child_environment({"PYTHONPATH": child_python_path()})
+    with (run_dir / DRIVER_LOG).open("ab") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        except OSError as error:
+            raise ArgumentError(
+                f"--python {python!r} cannot be started: {error.strerror}"
+            ) from error
+    return Launch(run_dir=run_dir, process=process)
+
+
+def demo_flags(model: str) -> list[str]:
+    """Flags of the demo run.
+
+    Args:
+        model: ``tiny``, ``smollm2``, or the path of a checkpoint or a YAML file.
+
+    Raises:
+        ArgumentError: There is no such model here; says how to make it.
+    """
+    if model in MODELS:
+        config, script = MODELS[model]
+        path = _example(config)
+        if path is None:
+            make = f"python {script}"
+            raise ArgumentError(
+                f"--model {model}: {config} is not here",
+                hint=f"run `{make}` in a checkout of relax, and the demo from there",
+            )
+        return ["--config", str(path)]
+    path = Path(model)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return ["--config", str(path)]
+    if not path.is_dir():
+        known = ", ".join(MODELS)
+        raise ArgumentError(
+            f"--model {model!r} is neither one of {known} nor a checkpoint folder"
+        )
+    base = demo_flags("tiny")
+    checkpoint = str(path.absolute())
+    return [*base, "--hf-checkpoint", checkpoint, "--ref-load", checkpoint]
+
+
+def _example(relative: str) -> Path | None:
+    for folder in (Path.cwd(), PACKAGE_PARENT):
+        if (folder / relative).is_file():
+            return folder / relative
+    return None
+
+
+def wait_until_begun(launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS) -> int:
+    """Waits until a driver opened its run, for those who do not watch it start.
+
+    Args:
+        launch: The driver.
+        seconds: How long at most.
+
+    Returns:
+        0 when the run began, else the driver's exit code.
+
+    Raises:
+        ControlError: It neither began nor ended in that time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (launch.run_dir / "run.json").exists():
+            return 0
+        if launch.process.poll() is not None:
+            return launch.process.returncode or 1
+        time.sleep(0.1)
+    raise ControlError(
+        f"the driver did not begin its run within {seconds:.0f} s",
+        where=str(launch.run_dir),
+        hint=driver_words(launch.run_dir, lines=3),
+    )
