@@ -6,8 +6,8 @@
 
 Every request names the protocol version, its own id (repeating it is harmless: the
 first answer comes again) and what its sender saw; if that is no longer so, the answer
-is a refusal that says what is now. What became of an accepted command is an event of type
-``command`` with the same id.
+is a refusal that says what is now. What became of an accepted command is an event of
+type ``command`` with the same id.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from relax.controller.state import ControllerState
 from relax.controller.stops import StopConditions
 from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
-from relax.errors import RecordError, RelaxError
+from relax.errors import ArgumentError, RecordError, RelaxError
 from relax.events.append import EventWriter, attempts
 from relax.events.types import (
     Mode,
@@ -102,6 +102,15 @@ def choose_run_dir(arguments: Arguments) -> Path:
     return Path("runs") / f"{arguments.run.run_name}-{uuid.uuid4().hex[:6]}"
 
 
+def _num_rollout(arguments: Arguments) -> int:
+    if arguments.data.num_rollout is None:
+        raise ArgumentError(
+            "--num-epoch alone does not give a run its length yet",
+            hint="give --num-rollout",
+        )
+    return arguments.data.num_rollout
+
+
 def _place(arguments: Arguments, run_dir: Path) -> RunPlace:
     try:
         run_id = read_run_info(run_dir).run_id
@@ -134,6 +143,7 @@ class _Driver:
         self._controller: Controller | None = None
         self._session_dir: Path | None = None
         self._signals = 0
+        self._num_rollout = _num_rollout(arguments)
         self._first_rollout = arguments.data.start_rollout_id or 0
 
     async def run(self) -> int:
@@ -180,6 +190,8 @@ class _Driver:
             reaper=self._reaper,
         )
         self._session_dir = node.session_dir
+        # Ray's core put its own handlers in place of ours; theirs end in an abort.
+        self._install_signals()
         self._progress("Ray", done=True)
         await self._workers.start(self._progress)
         vocab = write_vocabulary(
@@ -241,7 +253,7 @@ class _Driver:
         state = ControllerState(
             attempt=self._place.attempt,
             mode=Mode.FULL,
-            num_rollout=self._arguments.data.num_rollout,
+            num_rollout=self._num_rollout,
             first_rollout=first,
             rollout_id=first - 1,
             stage=Stage.UPDATE_WEIGHTS,
@@ -356,7 +368,7 @@ class _Driver:
             run_id=self._place.run_id,
             name=arguments.run.run_name,
             mode=Mode.FULL,
-            num_rollout=arguments.data.num_rollout,
+            num_rollout=self._num_rollout,
             start_rollout_id=self._first_rollout,
             steps_per_rollout=batch.num_steps_per_rollout,
             samples_per_rollout=batch.rollout_batch_size * batch.n_samples_per_prompt,

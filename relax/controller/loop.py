@@ -212,8 +212,8 @@ class Controller:
 
     async def _watch(self, order: RunStage) -> None:
         """Says when a stage takes longer than three times its median, and where."""
-        limit = self._clock.limit(order.stage)
-        if limit is None:
+        median, limit = self._clock.median(order.stage), self._clock.limit(order.stage)
+        if median is None or limit is None:
             return
         while True:
             await asyncio.sleep(limit)
@@ -223,7 +223,7 @@ class Controller:
                     rollout_id=order.rollout_id,
                     stage=order.stage,
                     seconds=time.monotonic() - self._stage_began,
-                    median_seconds=self._clock.median(order.stage),
+                    median_seconds=median,
                     places={
                         name: innermost_place(text)
                         for name, text in stacks.stacks.items()

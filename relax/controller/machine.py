@@ -231,9 +231,7 @@ def _accept_stop(state: ControllerState, command: Command) -> Outcome:
         return ended, (answer, Resume(by=command.by), _done(command), *finish)
     taken: tuple[Instruction, ...] = ()
     if (wish := state.wish) is not None:
-        taken = (
-            Withdrawn(command_id=wish.command_id, kind=wish.kind, by=command.by),
-        )
+        taken = (Withdrawn(command_id=wish.command_id, kind=wish.kind, by=command.by),)
     stopping = replace(state, phase=Phase.STOPPING, wish=None, by=command.by)
     return stopping, (answer, *taken, _done(command), HurryUp(at_once=at_once))
 

@@ -70,7 +70,7 @@ class StopConditions:
             metrics: What the stage that just ended measured.
             verdicts: ``(rule id, status)`` given since the last safe point.
         """
-        given = {status for _, status in verdicts}
+        given = frozenset(status for _, status in verdicts)
         for condition in self._conditions:
             if self._holds(condition, following, metrics, given):
                 return str(condition)
@@ -81,7 +81,7 @@ class StopConditions:
         condition: StopCondition,
         following: tuple[int, Stage],
         metrics: Metrics,
-        given: set[str],
+        given: frozenset[str],
     ) -> bool:
         match condition:
             case AtStart():

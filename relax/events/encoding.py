@@ -81,7 +81,7 @@ def _decode_payload(kind: str, fields: Mapping[str, Any]) -> Payload:
     payload_type = PAYLOADS.get(kind)
     if payload_type is None:
         return Unknown(name=kind, fields=fields)
-    decoders = _decoders(payload_type)
+    decoders = _decoders(kind)
     try:
         # Fields that this version does not know were added later: they are skipped.
         return payload_type(
@@ -96,7 +96,8 @@ def _decode_payload(kind: str, fields: Mapping[str, Any]) -> Payload:
 
 
 @functools.cache
-def _decoders(payload_type: type[Payload]) -> dict[str, Callable[[Any], Any]]:
+def _decoders(kind: str) -> dict[str, Callable[[Any], Any]]:
+    payload_type = PAYLOADS[kind]
     hints = typing.get_type_hints(payload_type)
     return {
         spec.name: decode_metrics

@@ -72,6 +72,12 @@ IMPLAUSIBLE_LOG_PROB = Threshold(
     0.35, "share of -ln V: SmolLM2-135M at temperature 1 has 2.03 nats, 0.19 of ln V"
 )
 GARBLED_TOKENS = Threshold(16, "judgement: fewer tokens give no mean")
+GARBLED_POOLED_LOG_PROB = Threshold(
+    0.6,
+    source="over all tokens of a rollout: healthy models lie at 0.03 (a tuned one of "
+    "0.8 M parameters) to 0.19 (SmolLM2-135M at temperature 1), one with reversed "
+    "projections at 0.74, noise at 1",
+)
 GARBLED_POOLED_TOKENS = Threshold(64, "judgement: short answers are judged together")
 REPLACEMENT_DECISIVE = Threshold(0.3, "judgement: no text of any language has it")
 REPLACEMENT_SIGN = Threshold(0.02, "judgement: more than a few split emoji")

@@ -237,6 +237,17 @@ class RolloutBackendSuite:
         assert isinstance(bad, EngineError)
         assert str(len(too_long)) in str(bad)
 
+    async def test_an_id_outside_the_vocabulary_fails_alone(self, backend, reference):
+        outside = reference.config.vocab_size
+        good, bad = await asyncio.gather(
+            backend.generate(request()),
+            backend.generate(request((5, outside))),
+            return_exceptions=True,
+        )
+        assert good.output_ids
+        assert isinstance(bad, EngineError)
+        assert str(outside) in str(bad)
+
     async def test_abort_returns_what_there_is(self, backend):
         await backend.pause()
         tasks = [

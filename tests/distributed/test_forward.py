@@ -255,6 +255,10 @@ def test_a_sample_without_a_prompt_is_refused(llama_folder, open_trainer):
     )
     with pytest.raises(ArgumentError, match="prompt"):
         trainer.log_probs([bad])
+    tokens = sample.tokens.copy()
+    tokens[2] = 97
+    with pytest.raises(ArgumentError, match="token 97 at position 2"):
+        trainer.log_probs([replace(sample, tokens=tokens)])
     short = replace(sample, loss_mask=sample.loss_mask[:-1])
     with pytest.raises(ArgumentError, match="loss_mask"):
         trainer.log_probs([short])

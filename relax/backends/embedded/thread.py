@@ -60,6 +60,7 @@ class EngineThread:
         self._paused = False
         self._batch: DecodeBatch | None = None
         self._num_running = 0
+        self._admitting: list[Row] = []
         self._updates_wanted: deque[tuple[str, Future[None]]] = deque()
         self._thread = threading.Thread(
             target=self._run, name="embedded-engine", daemon=True
@@ -245,15 +246,16 @@ class EngineThread:
         with self._changed:
             count = min(free, len(self._waiting))
             rows = [self._waiting.popleft() for _ in range(count)]
-        rows = [row for row in rows if self._accepts(row)]
-        if not rows:
+        self._admitting = [row for row in rows if self._accepts(row)]
+        if not self._admitting:
             return
-        new = DecodeBatch.prefill(self._loaded, rows)
+        new = DecodeBatch.prefill(self._loaded, self._admitting)
         if self._batch is None:
             self._batch = new
         else:
             self._batch.compact()
             self._batch.join(new)
+        self._admitting = []
 
     def _gather(self) -> None:
         """Wait while requests keep coming, so that they are prefilled together."""
@@ -297,7 +299,7 @@ class EngineThread:
     def _fail_all(self, error: EngineDied) -> None:
         with self._changed:
             self._dead = error
-            rows, calls = list(self._waiting), list(self._calls)
+            rows, calls = [*self._admitting, *self._waiting], list(self._calls)
             self._waiting.clear()
             self._calls.clear()
         if self._batch is not None:
@@ -324,6 +326,14 @@ class EngineThread:
             raise EngineError(
                 f"request {request.request_id} has {length} prompt tokens and may have "
                 f"{sampling.max_new_tokens} new ones; both must be at least 1"
+            )
+        vocab_size = self._loaded.module.config.vocab_size
+        if not 0 <= min(request.input_ids) <= max(request.input_ids) < vocab_size:
+            raise EngineError(
+                f"request {request.request_id} has token ids from "
+                f"{min(request.input_ids)} to {max(request.input_ids)}, the model "
+                f"knows 0 to {vocab_size - 1}",
+                hint="tokenizer and model must be of the same checkpoint",
             )
         if room < 1:
             raise EngineError(

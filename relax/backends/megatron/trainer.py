@@ -38,6 +38,7 @@ from relax.backends.megatron.step.batch import (
     Placement,
     TrainSample,
     check_samples,
+    check_vocabulary,
 )
 from relax.backends.megatron.step.forward import ScoringModel, score_batches
 from relax.backends.megatron.step.plan import plan_steps
@@ -310,7 +311,9 @@ class MegatronTrainer:
     def _plan(
         self, samples: Sequence[TrainSample], *, max_tokens: int | None
     ) -> list[list[MicroBatch]]:
-        layout = self._opened().layout
+        held = self._opened()
+        layout = held.layout
+        check_vocabulary(samples, held.part.shape.vocab_size)
         splits_sequence = self.settings.layout.sequence_parallel
         return plan_steps(
             samples,

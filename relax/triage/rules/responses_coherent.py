@@ -170,7 +170,7 @@ def _pooled_noise(samples: list[_Sample], noise: float | None) -> str | None:
     if noise is None or num_tokens < limits.GARBLED_POOLED_TOKENS.value:
         return None
     mean = float(sum(values.sum(dtype=np.float64) for values in kept)) / num_tokens
-    if mean >= limits.GARBLED_LOG_PROB.value * noise:
+    if mean >= limits.GARBLED_POOLED_LOG_PROB.value * noise:
         return None
     return f"mean log-prob {mean:.2f} over all tokens, noise has {noise:.2f}"
 

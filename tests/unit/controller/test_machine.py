@@ -70,9 +70,7 @@ def test_a_whole_run_updates_weights_first_and_then_runs_every_stage_in_order():
 def test_a_pause_waits_for_the_end_of_the_stage_and_is_done_there():
     state, _ = react(fresh(), Started())
     state, answers = react(state, command(Kind.PAUSE))
-    assert answers == (
-        Answer(command=command(Kind.PAUSE), accepted=True, waits=True),
-    )
+    assert answers == (Answer(command=command(Kind.PAUSE), accepted=True, waits=True),)
     assert state.phase is Phase.RUNNING
     state, orders = react(state, StageEnded())
     assert state.phase is Phase.PAUSED
@@ -171,7 +169,7 @@ def test_refusals_say_why(state, kind, words):
 def test_a_continue_for_another_place_is_refused_with_what_is_now():
     paused = fresh(phase=Phase.PAUSED, rollout_id=3, stage=Stage.TRAIN)
     stale = command(Kind.CONTINUE, rollout_id=2, stage="train")
-    state, (answer,) = react(paused, stale)
+    _, (answer,) = react(paused, stale)
     assert not answer.accepted
     assert "before train of rollout 3 now" in answer.reason
     _, (answer,) = react(paused, command(Kind.STOP, attempt=4))
@@ -240,5 +238,7 @@ class Runs(RuleBasedStateMachine):
         assert set(self.open) == ({wish.command_id} if wish else set())
 
 
-Runs.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Runs.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
 TestRuns = Runs.TestCase

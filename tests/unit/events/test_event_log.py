@@ -90,7 +90,10 @@ def test_an_unknown_event_is_kept_and_a_newer_schema_is_refused():
 
 
 def test_a_field_that_came_later_is_skipped_and_a_missing_one_is_named():
-    ok = b'{"v":1,"seq":0,"attempt":1,"wall":0,"mono":0,"type":"paused","before":"train","rollout_id":3,"new":1}'
+    ok = (
+        b'{"v":1,"seq":0,"attempt":1,"wall":0,"mono":0,"type":"paused",'
+        b'"before":"train","rollout_id":3,"new":1}'
+    )
     assert decode_event(ok).payload == Paused(rollout_id=3, before=Stage.TRAIN)
     with pytest.raises(RecordError, match="rollout_id"):
         decode_event(ok.replace(b'"rollout_id":3,', b""))

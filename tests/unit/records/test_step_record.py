@@ -98,7 +98,10 @@ def test_a_record_is_never_overwritten_and_unknown_columns_are_refused(tmp_path)
         write_stage(folder_of(tmp_path), StageFile.TRAIN, {"x": [1]}, META)
     with pytest.raises(RecordError, match="differ in length"):
         write_stage(
-            folder_of(tmp_path), StageFile.LOGPROBS, {"rollout_id": [1], "entropy": []}, META
+            folder_of(tmp_path),
+            StageFile.LOGPROBS,
+            {"rollout_id": [1], "entropy": []},
+            META,
         )
     assert [p.name for p in folder_of(tmp_path).iterdir()] == ["samples.arrow"]
 
@@ -115,7 +118,7 @@ def test_batches_hold_at_most_64_samples(tmp_path):
 def test_a_damaged_file_is_named(tmp_path, keep):
     path = write_stage(folder_of(tmp_path), StageFile.SAMPLES, sample_columns(2), META)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(RecordTruncated, match="samples.arrow"):
+    with pytest.raises(RecordTruncated, match=r"samples\.arrow"):
         StepRecord(tmp_path, 1, 3).table(StageFile.SAMPLES)
 
 

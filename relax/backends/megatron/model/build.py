@@ -82,6 +82,11 @@ def transformer_config(
             f"--tensor-model-parallel-size {sizes.tensor_model_parallel_size} does not "
             f"divide the model's {shape.num_query_groups} key/value heads"
         )
+    if shape.num_layers % sizes.pipeline_model_parallel_size:
+        raise ArgumentError(
+            f"--pipeline-model-parallel-size {sizes.pipeline_model_parallel_size} does "
+            f"not divide the model's {shape.num_layers} layers"
+        )
     _set_dtypes(values, chosen=settings.transformer)
     try:
         return TransformerConfig(**values)

@@ -154,6 +154,24 @@ def check_samples(samples: Sequence[TrainSample]) -> None:
                 )
 
 
+def check_vocabulary(samples: Sequence[TrainSample], vocab_size: int) -> None:
+    """Refuses tokens that the model has no row for.
+
+    Raises:
+        ArgumentError: Names sample, position and id.
+    """
+    for sample in samples:
+        foreign = (sample.tokens < 0) | (sample.tokens >= vocab_size)
+        if foreign.any():
+            at = int(foreign.argmax())
+            raise ArgumentError(
+                f"token {int(sample.tokens[at])} at position {at} is not in the model's "
+                f"vocabulary of {vocab_size}",
+                where=f"sample {sample.sample_index}",
+                hint="the samples were made with another tokenizer",
+            )
+
+
 def split_steps(num_samples: int, *, samples_per_step: int) -> list[range]:
     """Cuts a rank's samples into optimizer steps, in order.
 

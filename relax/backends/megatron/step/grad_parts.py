@@ -1,4 +1,4 @@
-"""The gradient norm by part of the model: where a large or broken gradient comes from."""
+"""The gradient norm by part of the model: where a broken gradient comes from."""
 
 from __future__ import annotations
 
