@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,13 @@ from relax.arguments.environment import state_home
 from relax.errors import RelaxError
 from relax_tui import commands
 from relax_tui.copying import copy_text, write_text
-from relax_tui.keymap import bindings
+from relax_tui.keymap import Where, bindings
 from relax_tui.lines import BLANK, Line, Span, line
 from relax_tui.messages import DriverEnded, RunChosen, SnapshotTaken
 from relax_tui.panes.numbers import clock_text
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.screens.dialogs import TextDialog
 from relax_tui.screens.live import LiveScreen
-from relax_tui.screens.runs import RunsScreen
 from relax_tui.sources.base import RunSnapshot, RunSource
 from relax_tui.terminal import Capabilities, end_on_signals, terminal_is_gone
 from relax_tui.text import visible
@@ -54,12 +54,12 @@ class ConsoleApp(App[Outcome]):
 
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [
         (0, "-narrow"),
         (70, "-medium"),
         (110, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [
         (0, "-tiny"),
         (12, "-short"),
         (30, "-tall"),
@@ -94,7 +94,7 @@ class ConsoleApp(App[Outcome]):
             end_on_signals(asyncio.get_running_loop(), self.exit)
             self.set_interval(TERMINAL_SECONDS, self._watch_terminal)
         if self._run_dir is None:
-            self.push_screen(RunsScreen())
+            self._push_runs()
         else:
             self.open(self._run_dir)
 
@@ -194,10 +194,16 @@ class ConsoleApp(App[Outcome]):
 
     def show_runs(self) -> None:
         """The list of runs, in front."""
-        if isinstance(self.screen, RunsScreen):
+        if self.top is not None and self.top.WHERE is Where.RUNS:
             self.tell(line(Span(" this is the list of runs; q goes back", "dim")))
         else:
-            self.push_screen(RunsScreen())
+            self._push_runs()
+
+    def _push_runs(self) -> None:
+        # Reading run.json's protocol takes pydantic: a tenth of a second at the start.
+        from relax_tui.screens.runs import RunsScreen  # noqa: PLC0415
+
+        self.push_screen(RunsScreen())
 
     def freeze(self) -> None:
         """Freezes the view, or lets it catch up."""
@@ -205,15 +211,10 @@ class ConsoleApp(App[Outcome]):
             self.frozen_at = ""
             self.tell(line(Span(" the view follows again", "dim")))
         else:
-            self.frozen_at = clock_text(self._wall())
+            self.frozen_at = clock_text(time.time())
             text = " the view is frozen, the run goes on; space follows again"
             self.tell(line(Span(text, "dim")))
         self._show_newest()
-
-    def _wall(self) -> float:
-        import time  # noqa: PLC0415 - one call
-
-        return time.time()
 
     def view_rollout(self, step: int) -> None:
         """Looks at another rollout; past the newest the view follows again."""
@@ -271,7 +272,9 @@ class ConsoleApp(App[Outcome]):
             self.tell(commands.failed_words("stacks", error))
             return
         parts = [f"== {name}\n{text}" for name, text in stacks.stacks.items()]
-        parts += [f"== {name}: no answer, {why}" for name, why in stacks.missing.items()]
+        parts += [
+            f"== {name}: no answer, {why}" for name, why in stacks.missing.items()
+        ]
         self.tell(line(Span(f" stacks of {len(stacks.stacks)} processes", "good")))
         self.push_screen(TextDialog(title="stacks", content="\n".join(parts)))
 

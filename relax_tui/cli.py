@@ -86,7 +86,9 @@ def demo(
     _start(flags, run_dir=run_dir or new_run_dir(name), python=python)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
 def run(
     context: typer.Context,
     run_dir: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
@@ -113,10 +115,8 @@ def attach(
     read_only: ReadOnlyOption = False,
 ) -> None:
     """Look at a run: a folder, an id or a name; without one the newest."""
-    from relax_tui.runs import find_run
-
     capabilities = _capabilities()
-    run_dir = find_run(wanted)
+    run_dir = _find(wanted)
     if capabilities.headless:
         _print_report(run_dir, capabilities)
         return
@@ -143,10 +143,8 @@ def show(
     sample: Annotated[int | None, typer.Option(help="Sample to show in full.")] = None,
 ) -> None:
     """A run as plain text."""
-    from relax_tui.runs import find_run
-
     capabilities = _capabilities()
-    _print_report(find_run(wanted), capabilities, rollout=rollout, sample=sample)
+    _print_report(_find(wanted), capabilities, rollout=rollout, sample=sample)
 
 
 @app.command()
@@ -187,9 +185,17 @@ def _capabilities() -> Capabilities:
     )
 
 
+def _find(wanted: str | None) -> Path:
+    if wanted and (Path(wanted) / "run.json").is_file():
+        # The usual case needs no list of runs, nor the tenth of a second it takes.
+        return Path(wanted)
+    from relax_tui.runs import find_run
+
+    return find_run(wanted)
+
+
 def _start(flags: list[str], *, run_dir: Path, python: str) -> None:
-    from relax_tui.launch import start_driver, wait_until_begun
-    from relax_tui.sources.run_folder import driver_words
+    from relax_tui.launch import driver_words, start_driver, wait_until_begun
 
     capabilities = _capabilities()
     launch = start_driver(flags, run_dir=run_dir, python=python)
@@ -262,21 +268,24 @@ def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
     from relax.control.client import RunClient
     from relax.control.protocol import CommandKind
     from relax.errors import ArgumentError
-    from relax_tui.runs import find_run
 
     known = [kind.value for kind in CommandKind]
     if command not in known:
-        raise ArgumentError(f"no command {command!r}", hint=f"one of {', '.join(known)}")
+        raise ArgumentError(
+            f"no command {command!r}", hint=f"one of {', '.join(known)}"
+        )
 
     async def ask() -> None:
-        client = RunClient(find_run(wanted))
+        client = RunClient(_find(wanted))
         try:
             answer = await client.command(CommandKind(command), conditions=conditions)
         finally:
             await client.close()
         if not answer.accepted:
             raise ControlError(f"{command} was refused: {answer.reason}")
-        waits = f", waits for the safe point {answer.waits_for}" if answer.waits_for else ""
+        waits = (
+            f", waits for the safe point {answer.waits_for}" if answer.waits_for else ""
+        )
         print(f"{command}: accepted{waits}")
 
     asyncio.run(ask())

@@ -11,7 +11,8 @@ from relax_tui.terminal import Capabilities, tty_kept_clean
 
 if TYPE_CHECKING:
     from relax_tui.app import ConsoleApp, Outcome
-    from relax_tui.sources.run_folder import DriverDied, RunFolderSource
+    from relax_tui.launch import DriverDied
+    from relax_tui.sources.run_folder import RunFolderSource
 
 
 def draw(
@@ -45,9 +46,7 @@ def draw(
         def died(error: DriverDied) -> None:
             app.post_message(DriverEnded(str(error), error.returncode))
 
-        return RunFolderSource(
-            folder, driver=driver, read_only=read_only, on_died=died
-        )
+        return RunFolderSource(folder, driver=driver, read_only=read_only, on_died=died)
 
     with tty_kept_clean(state_home() / "relax" / "console.log"):
         app = ConsoleApp(open_run, run_dir=run_dir, capabilities=capabilities)

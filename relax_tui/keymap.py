@@ -74,7 +74,9 @@ class Key:
         return self.shown or self.keys[0]
 
 
-def _key(id: str, keys: str, label: str, help: str, group: Group, **more: object) -> Key:  # noqa: A002
+def _key(
+    id: str, keys: str, label: str, help: str, group: Group, **more: object
+) -> Key:
     names = tuple(keys.split())
     return Key(id=id, keys=names, label=label, help=help, group=group, **more)  # type: ignore[arg-type]
 

@@ -11,15 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax.arguments.environment import child_environment, child_python_path
-from relax.errors import ArgumentError, ControlError
-from relax_tui.sources.run_folder import DRIVER_LOG, driver_words
+from relax.errors import ArgumentError, ControlError, RelaxError
 
+DRIVER_LOG = Path("logs") / "driver.log"
 PACKAGE_PARENT = Path(__file__).resolve().parents[1]
 HEADLESS_WAIT_SECONDS = 120.0
 MODELS = {
     "tiny": ("examples/tiny_arith/demo.yaml", "examples/tiny_arith/make.py"),
     "smollm2": ("examples/smollm2/demo.yaml", "examples/smollm2/make.py"),
 }
+
+
+class DriverDied(RelaxError):
+    """The driver ended before its run began; carries its own exit code and words."""
+
+    code = "driver-died"
+
+    def __init__(self, returncode: int, words: str) -> None:
+        super().__init__(words or f"the driver ended with exit code {returncode}")
+        self.returncode = returncode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +49,7 @@ def new_run_dir(name: str) -> Path:
     return Path("runs") / f"{name}-{uuid.uuid4().hex[:6]}"
 
 
-def start_driver(
-    flags: Sequence[str], *, run_dir: Path, python: str = ""
-) -> Launch:
+def start_driver(flags: Sequence[str], *, run_dir: Path, python: str = "") -> Launch:
     """Starts the driver in a session of its own, so that it survives the console.
 
     Args:
@@ -153,3 +161,13 @@ def wait_until_begun(launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS) 
         where=str(launch.run_dir),
         hint=driver_words(launch.run_dir, lines=3),
     )
+
+
+def driver_words(run_dir: Path, *, lines: int = 12) -> str:
+    """The last lines that a driver wrote to its log, for a run that never began."""
+    try:
+        content = (run_dir / DRIVER_LOG).read_bytes()[-16_384:]
+    except OSError:
+        return ""
+    kept = content.decode("utf-8", "replace").strip().splitlines()[-lines:]
+    return "\n".join(kept)

@@ -10,16 +10,17 @@ from relax_tui.panes.figures import figure_rows
 from relax_tui.panes.metrics import metric_rows
 from relax_tui.panes.pane import title_rule
 from relax_tui.panes.responses import (
+    columns_of,
     response_header,
     response_row,
     responses_title,
     worst_first,
 )
+from relax_tui.panes.sample import conversation, difference_rows, sample_title
 from relax_tui.panes.stages import stage_rows
 from relax_tui.panes.strip import alarm_rows, status_line
 from relax_tui.panes.verdicts import verdict_counts, verdict_rows
 from relax_tui.panes.walk import walk_rows
-from relax_tui.panes.sample import conversation, difference_rows, sample_title
 from relax_tui.sources.base import RunSnapshot
 from relax_tui.sources.run_folder import RunFolderSource
 from relax_tui.theme import Glyphs, Look
@@ -53,9 +54,12 @@ def report(snapshot: RunSnapshot, *, glyphs: Glyphs, width: int = 100) -> str:
     ):
         rows += [BLANK, title_rule(name, right, width, glyphs=glyphs), *content]
     rows += [BLANK, *_responses(snapshot, width, glyphs)]
-    return "\n".join(
-        plain(fit(row, width, ellipsis=glyphs.ellipsis)).rstrip() for row in rows
-    ) + "\n"
+    return (
+        "\n".join(
+            plain(fit(row, width, ellipsis=glyphs.ellipsis)).rstrip() for row in rows
+        )
+        + "\n"
+    )
 
 
 def full_report(
@@ -117,11 +121,11 @@ def _responses(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
     if view is None or not view.rows:
         note = view.note if view else "no rollout is recorded yet"
         return [*rows, (Span(f" {note}"),)]
-    rows.append(response_header(width))
+    columns = columns_of(snapshot)
+    rows.append(response_header(width, index_cells=columns.index_cells))
     order = worst_first(view.rows) if view.complete else list(view.rows)
-    scored = "logprobs" in view.stages
     rows += [
-        response_row(row, width, glyphs, scored=scored) for row in order[:RESPONSES]
+        response_row(row, width, glyphs, columns=columns) for row in order[:RESPONSES]
     ]
     if len(order) > RESPONSES:
         rows.append((Span(f" and {len(order) - RESPONSES} more", "dim"),))

@@ -160,5 +160,6 @@ def terminal_is_gone(descriptor: int) -> bool:
         events = poll.poll(0)
     except OSError:
         return True
-    return any(mask & (select.POLLHUP | select.POLLERR | select.POLLNVAL)
-               for _, mask in events)
+    return any(
+        mask & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, mask in events
+    )

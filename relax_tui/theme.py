@@ -77,6 +77,7 @@ STATUS_WORDS: Final[Mapping[str, str]] = {
 }
 """Each verdict status in four cells."""
 
+
 @lru_cache(maxsize=256)
 def style(role: str, colours: Colours) -> Style:
     """The style of a role; a role that is not in the table is drawn plainly."""

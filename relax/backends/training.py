@@ -35,6 +35,7 @@ class RolloutInput:
     Attributes:
         reward: Scalar rewards before normalisation.
         kept: Positions whose token columns go into the record.
+        observed: Measure more than upstream's means, and make the record's rows.
     """
 
     rollout_id: int
@@ -46,6 +47,7 @@ class RolloutInput:
     rollout_log_probs: Sequence[np.ndarray[Any, Any] | None]
     reward: Sequence[float]
     kept: frozenset[int]
+    observed: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ class Follower:
 
     Args:
         runner: The rollout runner's handle.
-        recorder: Writes the live stream; None when nothing is observed.
+        recorder: Writes the live stream of rollouts that are observed.
         events: The event log.
         log: The run's log.
         reward_key: Key of the number when rewards are dicts.
@@ -37,7 +37,7 @@ class Follower:
         self,
         runner: Any,
         *,
-        recorder: Recorder | None,
+        recorder: Recorder,
         events: EventWriter,
         log: RunLog,
         reward_key: str | None,
@@ -50,7 +50,7 @@ class Follower:
 
     async def follow(self, work: asyncio.Future[Any], rollout: RolloutInHand) -> None:
         """Follows until ``work``, the generation, is done."""
-        if self._recorder is None:
+        if not rollout.observed:
             await self._poll(work, rollout, live=None)
             return
         with self._recorder.live(rollout) as live:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class RolloutInHand:
     Attributes:
         weights_version: Optimizer steps since the start that its responses run on.
         fingerprint: Of those weights.
+        observed: Whether records are written and rules are asked.
         kept: Positions whose token columns are recorded.
         metrics: What each stage measured, in order.
         passes: Which forward pass each column came from.
@@ -36,6 +37,7 @@ class RolloutInHand:
     rollout_id: int
     weights_version: int
     fingerprint: str
+    observed: bool = True
     began: float = field(default_factory=time.monotonic)
     samples: Sequence[Sample] = ()
     kept: frozenset[int] = frozenset()
@@ -92,22 +94,18 @@ def statistics_columns(samples: Sequence[Sample], key: str | None) -> RolloutCol
 
 
 def trainer_input(
-    trainable: Sequence[Sample],
-    *,
-    rollout_id: int,
-    kept: Collection[int],
-    reward_key: str | None,
+    trainable: Sequence[Sample], *, rollout: RolloutInHand, reward_key: str | None
 ) -> RolloutInput:
     """What the training workers are given.
 
     Args:
         trainable: From `trainable_samples`.
-        rollout_id: The rollout.
-        kept: Sample indices whose token columns are recorded.
+        rollout: The rollout in hand.
         reward_key: Key of the number when rewards are dicts.
     """
+    kept = {rollout.samples[place].index for place in rollout.kept}
     return RolloutInput(
-        rollout_id=rollout_id,
+        rollout_id=rollout.rollout_id,
         sample_index=[_number(s.index) for s in trainable],
         group_index=[_number(s.group_index) for s in trainable],
         tokens=[np.asarray(s.tokens, dtype=np.int64) for s in trainable],
@@ -116,6 +114,7 @@ def trainer_input(
         rollout_log_probs=[_log_probs(s) for s in trainable],
         reward=[_reward(s, reward_key) for s in trainable],
         kept=frozenset(row for row, s in enumerate(trainable) if s.index in kept),
+        observed=rollout.observed,
     )
 
 

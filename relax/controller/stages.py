@@ -72,12 +72,12 @@ class Stages:
         self._workers = workers
         self._events = events
         self._log = log
-        self._recorder = recorder if arguments.run.observe else None
+        self._recorder = recorder
         self._verdicts = verdicts
         self._reward_key = arguments.reward.reward_key
         self._follower = Follower(
             workers.runner,
-            recorder=self._recorder,
+            recorder=recorder,
             events=events,
             log=log,
             reward_key=self._reward_key,
@@ -169,16 +169,10 @@ class Stages:
         rollout = self._rollout
         metrics = rollout_metrics(statistics_columns(rollout.samples, self._reward_key))
         record = await self._write(StageFile.SAMPLES, rollout.columns)
-        if self._recorder is not None:
+        if rollout.observed:
             self._recorder.live(rollout).discard()
         trainable = trainable_samples(rollout.samples, self._reward_key)
-        kept = {rollout.samples[place].index for place in rollout.kept}
-        given = trainer_input(
-            trainable,
-            rollout_id=rollout_id,
-            kept={index for index in kept if index is not None},
-            reward_key=self._reward_key,
-        )
+        given = trainer_input(trainable, rollout=rollout, reward_key=self._reward_key)
         await self._all_trainers("receive", given)
         left_out = len(rollout.samples) - len(trainable)
         counts = {
@@ -197,7 +191,7 @@ class Stages:
         return StageResult(metrics=metrics, passes=passes)
 
     async def _log_probs(self, rollout_id: int) -> StageResult:
-        entropy = rollout_id == self._first_rollout or self._arguments.run.observe
+        entropy = rollout_id == self._first_rollout or self._rollout.observed
         reports = await self._all_trainers("log_probs", entropy=entropy)
         passes = {"log_probs": reports[0].pass_id}
         if entropy:
@@ -209,9 +203,11 @@ class Stages:
     async def _advantages(self, rollout_id: int) -> StageResult:
         reports: list[AdvantageReport] = await self._all_trainers("advantages")
         metrics = merge_metrics(report.metrics for report in reports)
-        rows = _joined([report.rows for report in reports])
-        record = await self._write(StageFile.LOGPROBS, rows)
-        self._rollout.add_columns(rows)
+        record = ""
+        if self._rollout.observed:
+            rows = _joined([report.rows for report in reports])
+            record = await self._write(StageFile.LOGPROBS, rows)
+            self._rollout.add_columns(rows)
         before = [m for m in self._rollout.metrics if "rollout/log_probs" in m]
         shown = metric_values(merge_metrics([*before, metrics]))
         self._log.info(f"rollout {rollout_id}: {_of_prefix(shown, 'rollout/')}")
@@ -294,8 +290,12 @@ class Stages:
         return metrics
 
     def _begin(self, rollout_id: int) -> RolloutInHand:
+        run = self._arguments.run
+        # The first rollout is where the checks of the guide are due: always seen.
+        chosen = (rollout_id - self._first_rollout) % run.observe_every == 0
         return RolloutInHand(
             rollout_id=rollout_id,
+            observed=run.observe and (chosen or rollout_id < self._first_rollout),
             weights_version=self._version,
             fingerprint=self._fingerprint,
         )
@@ -303,7 +303,7 @@ class Stages:
     async def _write(
         self, stage_file: StageFile, rows: Mapping[str, Sequence[Any]]
     ) -> str:
-        if self._recorder is None:
+        if not self._rollout.observed:
             return ""
         return await self._recorder.write(stage_file, rows, self._rollout)
 

@@ -77,7 +77,7 @@ class Verdicts:
             ``(rule id, status)`` of each, when waited for.
         """
         due = _DUE.get(order.stage)
-        if due is None or not self._arguments.run.observe:
+        if due is None or not rollout.observed:
             return ()
         evidence = self._evidence(order.rollout_id, rollout)
         task = asyncio.create_task(self._give(evidence, due, order))

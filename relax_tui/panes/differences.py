@@ -28,7 +28,7 @@ PAIRINGS = (
 
 
 def difference(tokens: SampleTokens, pairing: Pairing) -> tuple[float, ...] | None:
-    """left - right a token; None when one of them is absent."""
+    """Left - right a token; None when one of them is absent."""
     left = tokens.columns.get(pairing.left)
     right = tokens.columns.get(pairing.right)
     if left is None or right is None:
@@ -61,9 +61,7 @@ class Counts:
     worst_abs: float | None
 
 
-def counts(
-    values: Sequence[float], mask: Sequence[int] | None
-) -> Counts:
+def counts(values: Sequence[float], mask: Sequence[int] | None) -> Counts:
     """Counts the unmasked tokens of a difference.
 
     Args:

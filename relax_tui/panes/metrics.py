@@ -32,7 +32,9 @@ CURVES = (
     Curve(key="logprob_rollout/abs_diff", label="|lp-roll|", short="|lp-ro|"),
     Curve(key="logprob_rollout/max_abs", label="…max", short="max"),
     Curve(key="rollout/response_len/mean", label="length", short="len"),
-    Curve(key="rollout/truncated_ratio", label="truncated", short="trunc", percent=True),
+    Curve(
+        key="rollout/truncated_ratio", label="truncated", short="trunc", percent=True
+    ),
 )
 LABEL, VALUE = 10, 8
 
@@ -100,7 +102,9 @@ def others_row(snapshot: RunSnapshot, glyphs: Glyphs) -> Line:
     parts: list[Span] = [Span(" ")]
     share = latest.get("rollout/zero_std/frac")
     if share is not None:
-        flat = sum(v for k, v in latest.items() if k.startswith("rollout/zero_std/count"))
+        flat = sum(
+            v for k, v in latest.items() if k.startswith("rollout/zero_std/count")
+        )
         parts += [
             Span("zero-std groups ", "label"),
             Span(f"{flat:.0f} ({percent_text(share, glyphs)})", "number"),

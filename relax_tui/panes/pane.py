@@ -40,7 +40,7 @@ class Pane(LineView):
         name: What it shows, one or two words.
     """
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(id=id)
         self.number = number
         self.pane_name = name
@@ -100,7 +100,7 @@ class Pane(LineView):
 class ScrollPane(Pane):
     """A pane whose content may be longer than the screen."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self.offset_y = 0
 
@@ -134,7 +134,7 @@ class ScrollPane(Pane):
 class ListPane(Pane):
     """A list with a cursor; rows are made only for what is in view."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self.cursor = 0
         self.offset_y = 0
@@ -220,9 +220,13 @@ class ListPane(Pane):
     def search(self, text: str) -> int:
         """Marks the items that hold a text; returns how many."""
         wanted = text.casefold()
-        self.matches = tuple(
-            i for i in range(self.count()) if wanted in self.item_text(i).casefold()
-        ) if wanted else ()
+        self.matches = (
+            tuple(
+                i for i in range(self.count()) if wanted in self.item_text(i).casefold()
+            )
+            if wanted
+            else ()
+        )
         self.repaint()
         return len(self.matches)
 

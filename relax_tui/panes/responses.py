@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from relax_tui.lines import Line, Span
 from relax_tui.panes.numbers import number_text
 from relax_tui.panes.pane import ListPane
@@ -26,9 +28,9 @@ def _badness(row: SampleRow) -> tuple[int, float, float, int]:
     return flag, reward, -difference, row.index
 
 
-def response_header(width: int) -> Line:
+def response_header(width: int, *, index_cells: int = 4) -> Line:
     """Column heads, of the same widths as `response_row`."""
-    cells = [pad("#", 4, ">"), pad("grp", 4, ">"), pad("reward", 7, ">"),
+    cells = [pad("#", index_cells, ">"), pad("grp", 5, ">"), pad("reward", 7, ">"),
              pad("len", 5, ">")]  # fmt: skip
     if width >= 96:
         cells += [" " + pad("status", 9), pad("|lp-ref| max", 13, ">"),
@@ -40,8 +42,36 @@ def response_header(width: int) -> Line:
     return (Span("".join(cells), "label"), Span(" response", "label"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """How the rows of one rollout are drawn.
+
+    Attributes:
+        scored: Whether the log-prob stage is recorded; "not yet" is not "absent".
+        untrained: Whether lp - ref is due to be 0 here, so that it is marked when not.
+        index_cells: Cells of the sample index.
+    """
+
+    scored: bool = True
+    untrained: bool = False
+    index_cells: int = 4
+
+
+def columns_of(snapshot: RunSnapshot) -> Columns:
+    """How the rows of the viewed rollout are drawn."""
+    view = snapshot.viewed
+    if view is None:
+        return Columns()
+    largest = max((row.index for row in view.rows), default=0)
+    return Columns(
+        scored="logprobs" in view.stages,
+        untrained=view.rollout_id == snapshot.first_rollout,
+        index_cells=max(4, len(str(largest)) + 1),
+    )
+
+
 def response_row(
-    row: SampleRow, width: int, glyphs: Glyphs, *, scored: bool = True
+    row: SampleRow, width: int, glyphs: Glyphs, *, columns: Columns
 ) -> Line:
     """One sample: its scalars in columns, then the beginning of its response.
 
@@ -49,14 +79,15 @@ def response_row(
         row: The sample.
         width: Cells there are.
         glyphs: Of the terminal.
-        scored: Whether the log-prob stage is recorded; "not yet" is not "absent".
+        columns: How the rows of this rollout are drawn.
     """
+    scored = columns.scored
     bad = bool(BAD_FLAGS.intersection(row.flags))
     group = glyphs.absent if row.group is None else str(row.group)
     flag = row.flags[0] if row.flags else ""
     spans = [
-        Span(pad(str(row.index), 4, ">")),
-        Span(pad(group, 4, ">"), "dim"),
+        Span(pad(str(row.index), columns.index_cells, ">")),
+        Span(pad(group, 5, ">"), "dim"),
         Span(pad(_reward(row, glyphs), 7, ">"), "number"),
         Span(pad(str(row.length), 5, ">")),
     ]
@@ -67,13 +98,13 @@ def response_row(
     if width >= 96:
         spans += [
             Span(" " + pad(visible(row.status), 9), "dim"),
-            Span(pad(reference, 13, ">"), _heat(row.ref_max_abs)),
+            Span(pad(reference, 13, ">"), _reference_role(row.ref_max_abs, columns)),
             Span(pad(rollout, 14, ">"), _heat(row.rollout_max_abs)),
             Span(" " + pad(flag, 6), flag_role),
         ]
     elif width >= 56:
         spans += [
-            Span(pad(reference, 8, ">"), _heat(row.ref_max_abs)),
+            Span(pad(reference, 8, ">"), _reference_role(row.ref_max_abs, columns)),
             Span(pad(rollout, 9, ">"), _heat(row.rollout_max_abs)),
             Span(" " + pad(flag, 5), flag_role),
         ]
@@ -81,6 +112,13 @@ def response_row(
         spans.append(Span(" " + pad(flag, 5), flag_role))
     spans.append(Span(" " + visible((row.failure or row.response)[:PREVIEW])))
     return tuple(spans)
+
+
+def _reference_role(difference: float | None, columns: Columns) -> str:
+    """Lp - ref grows by training; before any it is due to be 0."""
+    if difference is None or difference == 0:
+        return "dim"
+    return "heat4" if columns.untrained or difference != difference else ""
 
 
 def _reward(row: SampleRow, glyphs: Glyphs) -> str:
@@ -101,11 +139,12 @@ def _heat(difference: float | None) -> str:
 class ResponsesPane(ListPane):
     """Samples of the viewed rollout."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self.order: list[SampleRow] = []
         self._selected: int | None = None
         self._chosen = False
+        self._columns = Columns()
 
     @property
     def view_shown(self) -> RolloutView | None:
@@ -122,14 +161,19 @@ class ResponsesPane(ListPane):
         before, after = self.snapshot.viewed, snapshot.viewed
         if after != before:
             self._take(before, after)
+            self._columns = columns_of(snapshot)
         super().show(snapshot)
 
     def _take(self, before: RolloutView | None, after: RolloutView | None) -> None:
         rows = after.rows if after else ()
         finished = after is not None and after.complete
         self.order = worst_first(rows) if finished else list(rows)
-        other = before is None or after is None or (
-            (before.attempt, before.rollout_id) != (after.attempt, after.rollout_id)
+        other = (
+            before is None
+            or after is None
+            or (
+                (before.attempt, before.rollout_id) != (after.attempt, after.rollout_id)
+            )
         )
         if other:
             self._chosen = False
@@ -161,13 +205,12 @@ class ResponsesPane(ListPane):
 
     def header(self, width: int) -> Line | None:
         """Column heads."""
-        return response_header(width)
+        return response_header(width, index_cells=self._columns.index_cells)
 
     def item(self, index: int, width: int) -> Line:
         """One sample."""
-        view = self.view_shown
-        scored = view is not None and "logprobs" in view.stages
-        return response_row(self.order[index], width, self.look.glyphs, scored=scored)
+        row = self.order[index]
+        return response_row(row, width, self.look.glyphs, columns=self._columns)
 
     def item_text(self, index: int) -> str:
         """Prompt, response and label are searched."""

@@ -79,7 +79,7 @@ def _worst_row(tokens: SampleTokens, glyphs: Glyphs) -> Line:
             continue
         place = found.worst
         parts = [
-            f" worst t{place} \"{visible(tokens.texts[place])}\"",
+            f' worst t{place} "{visible(tokens.texts[place])}"',
             f"{pairing.label} {number_text(values[place], glyphs)}",  # type: ignore[index]
         ]
         short = (("log_probs", "lp"), ("ref_log_probs", "ref"),
@@ -107,7 +107,7 @@ def sample_title(row: SampleRow, glyphs: Glyphs) -> str:
 class SamplePane(ScrollPane):
     """The sample under the cursor of the responses."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self._row: SampleRow | None = None
         self._view: RolloutView | None = None

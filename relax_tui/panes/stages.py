@@ -45,7 +45,9 @@ def startup_rows(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Line]:
         return [(Span(" not yet: the driver is starting", "dim"),)]
     parts = [
         (
-            Span("up " if line.done else "waits for ", "good" if line.done else "running"),
+            Span(
+                "up " if line.done else "waits for ", "good" if line.done else "running"
+            ),
             Span(visible(line.what)),
             Span(f" {seconds_text(line.seconds, glyphs)}", "dim"),
         )

@@ -119,9 +119,7 @@ def _failed(snapshot: RunSnapshot, width: int) -> list[Line]:
     place += f" {failure.stage})" if place else ""
     first = f" {visible(failure.rank)}: " if failure.rank else " "
     head = (Span(" FAILED ", "alarm"), Span(f"{first}{visible(failure.what)}{place}"))
-    tail = [
-        (Span("   " + visible(text), "dim"),) for text in failure.lines[-3:]
-    ]
+    tail = [(Span("   " + visible(text), "dim"),) for text in failure.lines[-3:]]
     return [fit(row, width) for row in (head, *tail)]
 
 
@@ -253,7 +251,9 @@ class FooterBar(LineView):
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
         """The keys."""
-        return [footer_line(self._where, width, self.look.glyphs, without=self._without)]
+        return [
+            footer_line(self._where, width, self.look.glyphs, without=self._without)
+        ]
 
 
 def note_rows(text: str, width: int, role: str = "") -> list[Line]:

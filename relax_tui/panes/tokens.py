@@ -21,7 +21,11 @@ from relax_tui.sources.base import SampleRow, SampleTokens
 from relax_tui.text import pad, visible, width
 from relax_tui.theme import Glyphs
 
-COLUMNS = (("rollout_log_probs", "rollout"), ("log_probs", "lp"), ("ref_log_probs", "ref"))
+COLUMNS = (
+    ("rollout_log_probs", "rollout"),
+    ("log_probs", "lp"),
+    ("ref_log_probs", "ref"),
+)
 TEXT_CELLS = 16
 NUMBER_CELLS = 11
 
@@ -29,7 +33,7 @@ NUMBER_CELLS = 11
 class TokensPane(ListPane):
     """Tokens of the selected sample, with what is subtracted from what."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self.row: SampleRow | None = None
         self.tokens: SampleTokens | None = None
@@ -91,7 +95,9 @@ class TokensPane(ListPane):
         if why:
             return why
         places = self._unequal()
-        later = [p for p in places if (p > self.cursor if step > 0 else p < self.cursor)]
+        later = [
+            p for p in places if (p > self.cursor if step > 0 else p < self.cursor)
+        ]
         if not places:
             return f"{self.pairing.label}: no token differs"
         if not later:
@@ -198,7 +204,9 @@ class TokensPane(ListPane):
             column = tokens.columns.get(name)
             cells = 9 if narrow else NUMBER_CELLS
             shown = glyphs.absent if column is None else _log_prob(column[index])
-            spans.append(Span(pad(shown, cells, ">"), "dim" if column is None else role))
+            spans.append(
+                Span(pad(shown, cells, ">"), "dim" if column is None else role)
+            )
         mark = role if masked else "dim" if value is None else heat(value)
         spans.append(Span(pad(_signed(value, glyphs), NUMBER_CELLS, ">"), mark))
         if not narrow:
@@ -297,9 +305,7 @@ def flow_rows(pane: TokensPane, room: int) -> tuple[list[Line], list[int]]:
     return rows, starts
 
 
-def _under(
-    value: float | None, cells: int, *, masked: bool, glyphs: Glyphs
-) -> Span:
+def _under(value: float | None, cells: int, *, masked: bool, glyphs: Glyphs) -> Span:
     if masked or value is None:
         return Span(" " * cells)
     if not math.isfinite(value):

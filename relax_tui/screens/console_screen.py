@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -54,7 +54,7 @@ class ConsoleScreen(RunActions, Screen[None]):
         yield MessageLine()
         yield FooterBar(self.WHERE)
 
-    def compose_body(self) -> Sequence[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         raise NotImplementedError
 
@@ -203,7 +203,9 @@ class ConsoleScreen(RunActions, Screen[None]):
         """The focused pane alone, and back."""
         self.toggle_class("-zoom")
         on = self.has_class("-zoom")
-        text = f" {self.current.pane_name} alone; z brings the others back" if on else ""
+        text = (
+            f" {self.current.pane_name} alone; z brings the others back" if on else ""
+        )
         self.console.tell(line(Span(text or " all panes", "dim")))
 
     def do_search(self) -> None:

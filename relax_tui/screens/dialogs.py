@@ -30,7 +30,7 @@ _PANEL_CSS = """
 class PanelText(LineView):
     """Fixed rows inside a dialog, from the point to which it was scrolled."""
 
-    def __init__(self, *, id: str = "panel") -> None:  # noqa: A002
+    def __init__(self, *, id: str = "panel") -> None:
         super().__init__(id=id)
         self.content: Sequence[Line] = ()
         self.offset_y = 0
@@ -116,7 +116,11 @@ class ChoiceDialog(ModalScreen[str]):
     DEFAULT_CSS = _PANEL_CSS.format(name="ChoiceDialog")
 
     def __init__(
-        self, *, title: str, options: Sequence[tuple[str, str, str]], typed: bool = False
+        self,
+        *,
+        title: str,
+        options: Sequence[tuple[str, str, str]],
+        typed: bool = False,
     ) -> None:
         super().__init__()
         self._title, self._options, self._typed = title, tuple(options), typed
@@ -169,7 +173,9 @@ class ChoiceDialog(ModalScreen[str]):
         title = f"{self._title}: {self._filter}" if self._filter else self._title
         rows: list[Line] = [title_rule(title, hint, width, glyphs=glyphs, focused=True)]
         names = max((len(o[1]) for o in self._options), default=0)
-        for number, (_, text, help_text) in enumerate(shown[first : first + room], first):
+        for number, (_, text, help_text) in enumerate(
+            shown[first : first + room], first
+        ):
             here = number == self._cursor
             mark = glyphs.cursor if here else " "
             role = "selected" if here else ""
@@ -194,16 +200,21 @@ class EntryDialog(ModalScreen[str | None]):
         value: What stands there at first.
     """
 
-    DEFAULT_CSS = _PANEL_CSS.format(name="EntryDialog") + """
+    DEFAULT_CSS = (
+        _PANEL_CSS.format(name="EntryDialog")
+        + """
     EntryDialog Input, EntryDialog Input:focus {
         height: 1; border: none; padding: 0 1; background: transparent;
     }
     """
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", show=False, priority=True)
     ]
 
-    def __init__(self, *, title: str, hint: Sequence[str] = (), value: str = "") -> None:
+    def __init__(
+        self, *, title: str, hint: Sequence[str] = (), value: str = ""
+    ) -> None:
         super().__init__()
         self._title, self._hint, self._value = title, tuple(hint), value
 

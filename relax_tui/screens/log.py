@@ -26,7 +26,7 @@ _ERRORS = ("ERROR", "Error", "Traceback", "CRITICAL", "SIGQUIT", "Killed")
 class LogPane(ListPane):
     """Lines of the log; the cursor on the last one follows."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self.log_lines: list[str] = []
         self.file = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from relax.errors import ArgumentError
 from relax_tui.commands import COMMANDS, command_line, impossible, refused_words
@@ -26,7 +26,7 @@ STOP_HINTS = (
 class RunActions:
     """Mixed into every screen."""
 
-    WHERE: Where
+    WHERE: ClassVar[Where]
     console: ConsoleApp
 
     def do_pause(self) -> None:

@@ -28,7 +28,10 @@ _STATE_ROLES = {
 }
 WHAT_CAN_BE_DONE = (
     ("relax-tui demo", "a real run of a tiny model, here and now, no GPU needed"),
-    ("relax-tui demo --fault NAME", "the same with a known fault: learn what it looks like"),
+    (
+        "relax-tui demo --fault NAME",
+        "the same with a known fault: learn what it looks like",
+    ),
     ("relax-tui run --walk -- FLAGS", "your run, stopping at each check of the guide"),
     ("relax-tui attach RUN", "look at a run; several consoles may"),
     ("relax-tui show RUN", "the same as text, for a pipe or a bug report"),

@@ -25,7 +25,7 @@ from relax_tui.theme import Glyphs
 class SamplesPane(ListPane):
     """The rollout's samples in few cells: index, group, reward, place in training."""
 
-    def __init__(self, *, number: int, name: str, id: str) -> None:  # noqa: A002
+    def __init__(self, *, number: int, name: str, id: str) -> None:
         super().__init__(number=number, name=name, id=id)
         self.order: list[SampleRow] = []
         self._places: dict[int, str] = {}
@@ -58,7 +58,7 @@ class SamplesPane(ListPane):
 
     def header(self, width: int) -> Line | None:
         """Column heads."""
-        return (Span(f"{'#':>4}{'grp':>4}{'reward':>7}{'len':>5} flag", "label"),)
+        return (Span(f"{'#':>5}{'grp':>5}{'reward':>7}{'len':>5} flag", "label"),)
 
     def item(self, index: int, width: int) -> Line:
         """One sample."""
@@ -70,8 +70,8 @@ class SamplesPane(ListPane):
         kept = "" if row.tokens_kept else " no tokens"
         role = "bad" if flag in BAD_FLAGS else "warn"
         return (
-            Span(f"{row.index:>4}"),
-            Span(f"{group:>4}", "dim"),
+            Span(f"{row.index:>5}"),
+            Span(f"{group:>5}", "dim"),
             Span(f"{reward:>7}", "number"),
             Span(f"{row.length:>5} "),
             Span(pad(flag, 5), role),
@@ -203,9 +203,7 @@ class StepScreen(ConsoleScreen):
             store = view.tokens
             tokens.show_sample(row, store.sample(row.row) if store else None)
         about = self.query_one(AboutPane)
-        about.facts = sample_facts(
-            row, view, samples.place_of(row), tokens.look.glyphs
-        )
+        about.facts = sample_facts(row, view, samples.place_of(row), tokens.look.glyphs)
         about.repaint()
 
     _shown_sample: tuple[SampleRow, int] | None = None

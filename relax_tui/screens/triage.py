@@ -79,7 +79,9 @@ def evidence_rows(found: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
         rows.append(_heading("numbers"))
         for name, value in verdict.numbers.items():
             text = number_text(value, glyphs)
-            rows.append((Span(f"   {visible(name):<14} ", "label"), Span(text, "number")))
+            rows.append(
+                (Span(f"   {visible(name):<14} ", "label"), Span(text, "number"))
+            )
     if verdict.evidence:
         rows.append(_heading("evidence"))
         for item in verdict.evidence:
@@ -101,9 +103,7 @@ def _heading(text: str) -> Line:
 
 
 def _indented(text: str, width: int, role: str = "") -> list[Line]:
-    return [
-        (Span("  "), *row) for row in note_rows(text, max(width - 2, 8), role)
-    ]
+    return [(Span("  "), *row) for row in note_rows(text, max(width - 2, 8), role)]
 
 
 class EvidencePane(ScrollPane):

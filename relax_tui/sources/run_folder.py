@@ -27,6 +27,7 @@ from relax.events.types import (
     RunFinished,
     StopConditionsSet,
 )
+from relax_tui.launch import DriverDied, driver_words
 from relax_tui.sources.base import Header, Liveness, Notice, Post, RunSnapshot
 from relax_tui.sources.fold import RunFold
 
@@ -35,17 +36,6 @@ TICK_SECONDS = 1.0
 LIVENESS_SECONDS = 1.0
 READ_ROLLOUT_SECONDS = 1.0
 _URGENT = (Commanded, Paused, Continued, RunFinished, RunFailed, StopConditionsSet)
-DRIVER_LOG = Path("logs") / "driver.log"
-
-
-class DriverDied(RelaxError):
-    """The driver ended before its run began; carries its own exit code and words."""
-
-    code = "driver-died"
-
-    def __init__(self, returncode: int, words: str) -> None:
-        super().__init__(words or f"the driver ended with exit code {returncode}")
-        self.returncode = returncode
 
 
 class RunFolderSource:
@@ -229,13 +219,3 @@ class RunFolderSource:
         if not (first and snapshot.now.liveness is Liveness.STARTING):
             self._last_posted = now
         self._post(snapshot)
-
-
-def driver_words(run_dir: Path, *, lines: int = 12) -> str:
-    """The last lines that a driver wrote to its log, for a run that never began."""
-    try:
-        content = (run_dir / DRIVER_LOG).read_bytes()[-16_384:]
-    except OSError:
-        return ""
-    kept = content.decode("utf-8", "replace").strip().splitlines()[-lines:]
-    return "\n".join(kept)

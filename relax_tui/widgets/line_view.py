@@ -27,7 +27,7 @@ class LineView(Widget):
     """
     can_focus = False
 
-    def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002
+    def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes)
         self.look = Look()
         self._painted: list[Line] = []
@@ -42,8 +42,10 @@ class LineView(Widget):
         cells, height = self.size
         if not cells or not height:
             return
-        rows = [fit(row, cells, ellipsis=self.look.glyphs.ellipsis)
-                for row in self.rows(cells, height)[:height]]
+        rows = [
+            fit(row, cells, ellipsis=self.look.glyphs.ellipsis)
+            for row in self.rows(cells, height)[:height]
+        ]
         rows += [BLANK] * (height - len(rows))
         before, self._painted = self._painted, rows
         if len(before) != height:
@@ -85,8 +87,9 @@ class LineView(Widget):
         ascii_only = self.look.ascii_only
         # The boundary once more: whatever a pane forgot to clean is cleaned here.
         segments = [
-            Segment(visible(span.text, ascii_only=ascii_only),
-                    self.look.style(span.role))
+            Segment(
+                visible(span.text, ascii_only=ascii_only), self.look.style(span.role)
+            )
             for span in row
         ]
         return Strip(segments).simplify().adjust_cell_length(cells)

@@ -43,7 +43,9 @@ def request(prompt: tuple[int, ...] = (1, 5, 9), **sampling) -> GenerateRequest:
     )
 
 
-def ragged_requests(count: int, *, vocab_size: int, **sampling) -> list[GenerateRequest]:
+def ragged_requests(
+    count: int, *, vocab_size: int, **sampling
+) -> list[GenerateRequest]:
     """Prompts of 1 to 30 tokens, temperatures of 0.6 to 1.4."""
     rng = random.Random(count)
     requests = []

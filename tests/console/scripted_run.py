@@ -301,8 +301,13 @@ class ScriptedRun:
         script = self.script
         rows: dict[str, list] = {name: [] for name in _LOGPROB_COLUMNS}
         columns: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("log_probs", "ref_log_probs", "rollout_log_probs",
-                                  "entropy")  # fmt: skip
+            name: []
+            for name in (
+                "log_probs",
+                "ref_log_probs",
+                "rollout_log_probs",
+                "entropy",
+            )
         }
         masks = []
         drift = script.ref_noise if rollout_id == 0 else 1e-3 * rollout_id
@@ -456,8 +461,8 @@ _SAMPLE_COLUMNS = (
     "rollout_log_prob_mean",
 )  # fmt: skip
 _LOGPROB_COLUMNS = (
-    "rollout_id", "sample_index", "tokens_kept", "log_probs", "ref_log_probs", "entropy",
-    "advantages", "normalized_reward", "log_prob_mean", "entropy_mean", "ref_unequal",
+    "rollout_id", "sample_index", "tokens_kept", "log_probs", "ref_log_probs",
+    "entropy", "advantages", "normalized_reward", "log_prob_mean", "entropy_mean", "ref_unequal",
     "ref_max_abs", "ref_max_position", "rollout_mean_abs", "rollout_max_abs",
     "rollout_max_position", "num_nonfinite",
 )  # fmt: skip
@@ -477,11 +482,21 @@ def _verdict(rule, section, summary, where, *, status=Status.PASS, numbers=None)
 def _reference_verdicts(noise, where):
     if not noise:
         return [
-            _verdict("log_probs_equal_ref", "2", "unequal 0 of 268 tokens", where,
-                     numbers={"unequal": 0.0, "tokens": 268.0}),  # fmt: skip
+            _verdict(
+                "log_probs_equal_ref",
+                "2",
+                "unequal 0 of 268 tokens",
+                where,
+                numbers={"unequal": 0.0, "tokens": 268.0},
+            ),
             _verdict("first_step_kl", "3", "KL 0 (k3)", where, numbers={"kl": 0.0}),
-            _verdict("ppo_kl", "3", "one step a rollout: 0 by construction", where,
-                     status=Status.VACUOUS),  # fmt: skip
+            _verdict(
+                "ppo_kl",
+                "3",
+                "one step a rollout: 0 by construction",
+                where,
+                status=Status.VACUOUS,
+            ),
         ]
     place = Place(rollout_id=0, sample_index=5, position=17)
     return [
@@ -501,6 +516,12 @@ def _reference_verdicts(noise, where):
             ),
             next_command="relax-tui show runs/x --rollout 0 --sample 5",
         ),
-        _verdict("first_step_kl", "3", "KL 1.2e-06", where, status=Status.FAIL,
-                 numbers={"kl": 1.2e-6}),  # fmt: skip
+        _verdict(
+            "first_step_kl",
+            "3",
+            "KL 1.2e-06",
+            where,
+            status=Status.FAIL,
+            numbers={"kl": 1.2e-6},
+        ),
     ]

@@ -213,9 +213,32 @@ def test_without_old_log_probs_the_zero_terms_are_called_vacuous(
     samples = with_columns(random_samples(8), trainer, reference=False)
     bare = [replace(sample, log_probs=None) for sample in samples]
     (result,) = trainer.train(bare, rollout_id=0)
-    assert result.vacuous == ("ppo_kl", "pg_clipfrac")
+    assert result.vacuous == ("pg_clipfrac", "ppo_kl")
     assert result.metrics["train/ppo_kl"].value == 0.0
     assert result.metrics["train/train_rollout_logprob_abs_diff"].value > 0
+
+
+def test_samples_without_engine_log_probs_are_left_out_of_the_difference(
+    llama_folder, open_trainer
+):
+    trainer = open_trainer(settings(llama_folder))
+    samples = with_columns(random_samples(8), trainer, reference=False)
+    some = [
+        replace(s, rollout_log_probs=None) if s.sample_index % 3 else s for s in samples
+    ]
+    (result,) = trainer.train(some, rollout_id=0)
+    difference = result.metrics["train/train_rollout_logprob_abs_diff"]
+    kept = [s for s in some if s.rollout_log_probs is not None]
+    total = sum(
+        np.abs(s.log_probs - s.rollout_log_probs)[s.loss_mask > 0].mean() for s in kept
+    )
+    assert difference.count == len(kept) == 3
+    assert difference.total == pytest.approx(total, rel=1e-5)
+    assert result.metrics["train/loss"].count == 8
+
+    none = [replace(s, rollout_log_probs=None) for s in samples]
+    (result,) = trainer.train(none, rollout_id=1)
+    assert "train/train_rollout_logprob_abs_diff" not in result.metrics
 
 
 def test_steps_of_a_rollout_and_their_placements(llama_folder, open_trainer):

@@ -54,6 +54,14 @@ class RunSettings:
         default=True,
         metadata=flag("Write step records and measure log-probs.", ours=True),
     )
+    observe_every: int = field(
+        default=1,
+        metadata=flag(
+            "Observe only every Nth rollout; the others run unobserved.",
+            ours=True,
+            bounds=POSITIVE,
+        ),
+    )
     keep_weights: int = field(
         default=1,
         metadata=flag(

@@ -168,10 +168,12 @@ class EngineThread:
         """Sleep until there is something to do; False when closing."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closing
-                or bool(self._calls)
-                or self._can_open_update()
-                or self._can_decode()
+                lambda: (
+                    self._closing
+                    or bool(self._calls)
+                    or self._can_open_update()
+                    or self._can_decode()
+                )
             )
             return not self._closing
 

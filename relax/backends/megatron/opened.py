@@ -91,8 +91,7 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
         config = transformer_config(shape, told.megatron, told.layout)
         model = build_model(shape, config, settings=told.megatron, layout=layout)
         part = _named(model, shape, layout)
-        resumed = told.checkpoint.load if _resumes(told) else None
-        if resumed is None:
+        if not _resumes(told):
             folder = told.checkpoint.load or told.checkpoint.hf_checkpoint
             hf_to_megatron(HfTensors(folder), part)
         optimizer = Optimizer(
@@ -102,23 +101,32 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
             sizes=told.layout,
             part=part,
         )
-        version = 0
-        if resumed is not None:
-            version = load_checkpoint(
-                resumed,
-                parameters=part.parameters,
-                optimizer=optimizer.optimizer,
-                layout=layout,
-                expected=checkpoint_meta(told, layout, weights_version=0),
-            ).weights_version
-    return OpenedTrainer(
-        layout=layout,
-        part=part,
-        scoring=_scoring(optimizer.model, told, shape, layout),
-        optimizer=optimizer,
-        reference=reference,
-        weights_version=version,
-    )
+        opened = OpenedTrainer(
+            layout=layout,
+            part=part,
+            scoring=_scoring(optimizer.model, told, shape, layout),
+            optimizer=optimizer,
+            reference=reference,
+            weights_version=0,
+        )
+        if _resumes(told):
+            restore(opened, told, told.checkpoint.load)
+    return opened
+
+
+def restore(opened: OpenedTrainer, told: TrainerSettings, folder: str | Path) -> None:
+    """Brings a running trainer to a checkpoint's state: weights, optimizer, version.
+
+    Raises:
+        ArgumentError: It is no checkpoint of ours, or of another layout.
+    """
+    opened.weights_version = load_checkpoint(
+        folder,
+        parameters=opened.part.parameters,
+        optimizer=opened.optimizer.optimizer,
+        layout=opened.layout,
+        expected=checkpoint_meta(told, opened.layout, weights_version=0),
+    ).weights_version
 
 
 def checkpoint_meta(

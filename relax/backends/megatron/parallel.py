@@ -117,6 +117,11 @@ def open_layout(
     torch.manual_seed(seed)
     if has_gpu():
         model_parallel_cuda_manual_seed(seed)
+    return _place(rank, world_size)
+
+
+def _place(rank: int, world_size: int) -> ParallelLayout:
+    """What megatron's groups say about this process."""
     return ParallelLayout(
         rank=rank,
         world_size=world_size,

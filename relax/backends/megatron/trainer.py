@@ -22,7 +22,7 @@ from torch import Tensor
 
 from relax.algorithms.advantages import Moments, grpo_returns, token_moments, whiten
 from relax.backends.fingerprint import fingerprint_tensors
-from relax.backends.megatron.checkpoint import load_checkpoint, save_checkpoint
+from relax.backends.megatron.checkpoint import save_checkpoint
 from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
 from relax.backends.megatron.convert.weights import megatron_to_hf
 from relax.backends.megatron.cpu import cpu_device
@@ -30,6 +30,7 @@ from relax.backends.megatron.opened import (
     OpenedTrainer,
     checkpoint_meta,
     open_trainer,
+    restore,
 )
 from relax.backends.megatron.parallel import ParallelLayout, close_layout
 from relax.backends.megatron.settings import TrainerSettings
@@ -284,15 +285,7 @@ class MegatronTrainer:
         Raises:
             ArgumentError: It is no checkpoint of ours, or of another layout.
         """
-        held = self._opened()
-        meta = load_checkpoint(
-            path,
-            parameters=held.part.parameters,
-            optimizer=held.optimizer.optimizer,
-            layout=held.layout,
-            expected=checkpoint_meta(self.settings, held.layout, weights_version=0),
-        )
-        held.weights_version = meta.weights_version
+        restore(self._opened(), self.settings, path)
 
     def save_hf(self, path: str | Path) -> None:
         """Writes the actor's weights as an HF folder; all ranks call it.

@@ -31,10 +31,12 @@ from relax.backends.training import (
 )
 from relax.errors import InternalError
 from relax.faults.drills import Drill
-from relax.measure.logprob_metrics import logprob_metrics
+from relax.measure.logprob_metrics import logprob_metrics, sample_mean
 from relax.measure.reduction import Metrics
 from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
 from relax.observe.worker_process import prepare_worker
+
+_COUNTED = ("rollout", "nonfinite", "nonfinite_masked")
 
 
 class TrainWorker:
@@ -128,8 +130,9 @@ class TrainWorker:
         )
         self._fill("log_probs", self._drill.scored("log_probs", output.log_probs))
         self._entropy = output.entropy
-        names = ("log_probs", "ref_log_probs", "rollout_log_probs", "entropy")
-        return PassReport(pass_id=output.pass_id, metrics=self._measure(*names))
+        names = ("log_probs", "rollout_log_probs", "entropy")
+        metrics = self._measure(*names, against=("ref_log_probs",))
+        return PassReport(pass_id=output.pass_id, metrics=metrics)
 
     def advantages(self) -> AdvantageReport:
         """Advantages and returns; hands out the rows of the record."""
@@ -140,9 +143,8 @@ class TrainWorker:
         self._fill("advantages", advantages)
         self._fill("returns", [returns for _, returns in pairs])
         rollout = self._current()
-        rows = logprob_rows(
-            self._sample_log_probs(), rollout_id=rollout.rollout_id, kept=rollout.kept
-        )
+        samples = self._sample_log_probs() if rollout.observed else []
+        rows = logprob_rows(samples, rollout_id=rollout.rollout_id, kept=rollout.kept)
         return AdvantageReport(
             metrics=self._measure("advantages", "returns"), rows=rows
         )
@@ -222,9 +224,23 @@ class TrainWorker:
             known["entropy"] = list(self._entropy)
         return known
 
-    def _measure(self, *names: str) -> Metrics:
+    def _measure(self, *names: str, against: Sequence[str] = ()) -> Metrics:
+        """What a stage measures of the columns it just filled.
+
+        Args:
+            names: Those columns.
+            against: Columns of earlier stages to compare with. They were measured
+                there: a count that came twice would be doubled when stages merge.
+        """
         masks = [np.asarray(sample.loss_mask) for sample in self._samples]
-        return logprob_metrics(self._columns(*names), masks)
+        if not self._current().observed:
+            columns = self._columns(*names)
+            return {f"rollout/{n}": sample_mean(c, masks) for n, c in columns.items()}
+        metrics = logprob_metrics(self._columns(*names, *against), masks)
+        known = {f"{kind}/{name}" for kind in _COUNTED for name in against}
+        if "log_probs" not in names:
+            known |= {"rollout/tokens_unmasked", "rollout/tokens_masked"}
+        return {key: value for key, value in metrics.items() if key not in known}
 
     def _sample_log_probs(self) -> list[SampleLogProbs]:
         entropy = self._entropy or [None] * len(self._samples)

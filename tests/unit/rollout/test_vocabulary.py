@@ -71,7 +71,11 @@ def test_sentencepiece_marks_are_spaces_and_bytes():
 def test_other_tokens_are_as_written():
     tokenizer = wrapped({"Ġa": 0, "▁b": 1, "é": 2}, decoders.Fuse())
     rows = vocabulary_rows(tokenizer)
-    assert [raw for _, raw, _ in rows[:3]] == ["Ġa".encode(), "▁b".encode(), b"\xc3\xa9"]
+    assert [raw for _, raw, _ in rows[:3]] == [
+        "Ġa".encode(),
+        "▁b".encode(),
+        b"\xc3\xa9",
+    ]
 
 
 def test_the_hash_names_the_content(byte_level):

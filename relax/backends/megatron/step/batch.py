@@ -165,8 +165,8 @@ def check_vocabulary(samples: Sequence[TrainSample], vocab_size: int) -> None:
         if foreign.any():
             at = int(foreign.argmax())
             raise ArgumentError(
-                f"token {int(sample.tokens[at])} at position {at} is not in the model's "
-                f"vocabulary of {vocab_size}",
+                f"token {int(sample.tokens[at])} at position {at} is not in the "
+                f"model's vocabulary of {vocab_size}",
                 where=f"sample {sample.sample_index}",
                 hint="the samples were made with another tokenizer",
             )

@@ -2,15 +2,16 @@
 
 Letters: N response tokens of all rows of the micro-batch, one after the other.
 
-Every term leaves here as a sum; the one count beside them is of samples, or of unmasked
-tokens under ``--calculate-per-token-loss``. megatron adds counts over micro-batches and
-ranks and divides the gradients once; metrics are divided by the same count.
+Every term leaves here as a sum with its count: of samples, or of unmasked tokens under
+``--calculate-per-token-loss``. megatron adds the loss's counts over micro-batches and
+ranks and divides the gradients once; metrics are added up and divided the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,11 @@ from torch import Tensor
 
 from relax.algorithms.kl import kl_per_token
 from relax.algorithms.masks import sample_mean_sum, token_sum
-from relax.algorithms.policy_loss import importance_terms, policy_loss
+from relax.algorithms.policy_loss import (
+    PolicyLossTerms,
+    importance_terms,
+    policy_loss,
+)
 from relax.arguments.groups.algorithm import AlgorithmSettings
 from relax.backends.megatron.step.batch import MicroBatch
 from relax.backends.megatron.step.logprob import TokenScores
@@ -29,20 +34,30 @@ VACUOUS_WITHOUT_OLD = ("ppo_kl", "pg_clipfrac")
 """Terms that are zero by construction when the old log-probs are the current ones."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossSums:
-    """Sums over a micro-batch.
+class Part(NamedTuple):
+    """A micro-batch's share of a metric.
 
     Attributes:
-        loss: To be minimised, carries the gradient, scalar.
-        terms: Metric name → sum, detached float32 scalars.
-        count: Samples or unmasked tokens behind every sum.
+        total: Sum over samples of their token means, or over tokens; scalar.
+        count: Samples or unmasked tokens behind it; 0 when nothing could be measured.
+    """
+
+    total: Tensor
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSums:
+    """What a micro-batch adds to its step.
+
+    Attributes:
+        loss: To be minimised, carries the gradient.
+        terms: Metric name → share, detached; the same names on every rank.
         vacuous: Terms that could not have been anything but zero.
     """
 
-    loss: Tensor
-    terms: dict[str, Tensor]
-    count: int
+    loss: Part
+    terms: dict[str, Part]
     vacuous: tuple[str, ...]
 
 
@@ -80,22 +95,20 @@ class _Columns:
             )
         return column
 
-    def total(self, values: Tensor) -> Tensor:
-        """Sum over tokens, or over samples of their token means."""
+    def part(self, values: Tensor) -> Part:
+        """The share of a metric with a value for every response token, [N]."""
         pieces = values.split(self.batch.response_lengths)
-        if self.per_token:
-            parts = [
-                token_sum(piece, mask).total
-                for piece, mask in zip(pieces, self.masks, strict=True)
-            ]
-            return torch.stack(parts).sum()
-        return sample_mean_sum(pieces, self.masks).total
+        return self.part_of_rows(pieces, self.masks)
 
-    def count(self) -> int:
-        """What `total` is to be divided by."""
+    def part_of_rows(self, pieces: Sequence[Tensor], masks: Sequence[Tensor]) -> Part:
+        """The share of a metric that some rows have, each [R] with its mask."""
+        if not pieces:
+            return Part(torch.zeros((), device=self.device), 0)
         if self.per_token:
-            return sum(int(mask.bool().sum()) for mask in self.masks)
-        return len(self.masks)
+            sums = [token_sum(p, mask) for p, mask in zip(pieces, masks, strict=True)]
+            total = torch.stack([part.total for part in sums]).sum()
+            return Part(total, sum(int(part.num_tokens) for part in sums))
+        return Part(*sample_mean_sum(pieces, masks))
 
 
 def micro_batch_loss(
@@ -110,7 +123,7 @@ def micro_batch_loss(
     loss = pg_loss - entropy_coef · entropy_loss + kl_loss_coef · kl_loss, as upstream.
 
     Args:
-        scores: Current log-probs and entropies of the response tokens, with gradient.
+        scores: Of the response tokens now, with gradient.
         batch: The micro-batch; its samples have advantages.
         settings: Clips and coefficients.
         per_token: Weigh each token the same instead of each sample.
@@ -121,7 +134,7 @@ def micro_batch_loss(
     Raises:
         ArgumentError: A column that a setting needs is missing.
     """
-    log_probs, entropy = scores
+    log_probs = scores.log_probs
     columns = _Columns(batch=batch, device=log_probs.device, per_token=per_token)
     old, vacuous = _old_log_probs(columns, log_probs, settings)
     policy = policy_loss(
@@ -135,31 +148,39 @@ def micro_batch_loss(
     pg_loss = policy.loss
     if settings.use_tis:
         pg_loss = _truncated(pg_loss, old, columns, settings, sums)
-    loss = pg_total = columns.total(pg_loss)
-    terms = {"pg_loss": pg_total}
-    if entropy is not None:
-        keeps_gradient = entropy if settings.entropy_coef else entropy.detach()
-        terms["entropy_loss"] = columns.total(keeps_gradient)
-        if settings.entropy_coef:
-            loss = loss - settings.entropy_coef * terms["entropy_loss"]
+    terms = {"pg_loss": columns.part(pg_loss)}
+    loss, count = terms["pg_loss"]
+    for name, weight, values in _weighed_terms(scores, policy, columns, settings):
+        # A term without a weight is measured, but cannot spoil the loss.
+        terms[name] = columns.part(values if weight else values.detach())
+        if weight:
+            loss = loss + weight * terms[name].total
+    terms |= {name: columns.part(values) for name, values in sums.items()}
+    terms |= {"loss": Part(loss, count)} | _engine_difference(columns, old)
+    return LossSums(
+        loss=Part(loss, count),
+        terms={name: Part(t.detach(), n) for name, (t, n) in terms.items()},
+        vacuous=vacuous,
+    )
+
+
+def _weighed_terms(
+    scores: TokenScores,
+    policy: PolicyLossTerms,
+    columns: _Columns,
+    settings: AlgorithmSettings,
+) -> Iterator[tuple[str, float, Tensor]]:
+    """Terms beside the policy loss: name, weight in the loss, values [N]."""
+    if scores.entropy is not None:
+        yield "entropy_loss", -settings.entropy_coef, scores.entropy
     if settings.use_kl_loss:
         kl = kl_per_token(
-            log_probs,
+            scores.log_probs,
             columns.required("ref_log_probs", "--use-kl-loss"),
             kind=settings.kl_loss_type,
             importance_ratio=policy.ratio if settings.use_unbiased_kl else None,
         )
-        terms["kl_loss"] = columns.total(kl)
-        if settings.kl_loss_coef:
-            loss = loss + settings.kl_loss_coef * terms["kl_loss"]
-    sums |= _engine_difference(columns, old)
-    terms |= {name: columns.total(values) for name, values in sums.items()}
-    return LossSums(
-        loss=loss,
-        terms={"loss": loss.detach()} | {k: v.detach() for k, v in terms.items()},
-        count=columns.count(),
-        vacuous=vacuous,
-    )
+        yield "kl_loss", settings.kl_loss_coef, kl
 
 
 def _old_log_probs(
@@ -197,17 +218,22 @@ def _truncated(
     return pg_loss * terms.weight
 
 
-def _engine_difference(columns: _Columns, old: Tensor) -> dict[str, Tensor]:
-    """How far the engine's log-probs are from the trainer's, when both exist."""
-    rollout = columns.optional("rollout_log_probs")
-    if rollout is None:
-        return {}
+def _engine_difference(columns: _Columns, old: Tensor) -> dict[str, Part]:
+    """How far the engine's log-probs are from the trainer's, over rows that have them."""
     train = columns.optional("log_probs")
-    if train is None:
-        train = old
+    pieces = (old if train is None else train).split(columns.batch.response_lengths)
+    by_log, by_prob, masks = [], [], []
+    for sample, ours, mask in zip(
+        columns.batch.samples, pieces, columns.masks, strict=True
+    ):
+        if sample.rollout_log_probs is not None:
+            theirs = torch.from_numpy(sample.rollout_log_probs).to(columns.device)
+            by_log.append((ours - theirs).abs())
+            by_prob.append((ours.exp() - theirs.exp()).abs())
+            masks.append(mask)
     return {
-        "train_rollout_logprob_abs_diff": (train - rollout).abs(),
-        "train_rollout_prob_abs_diff": (train.exp() - rollout.exp()).abs(),
+        "train_rollout_logprob_abs_diff": columns.part_of_rows(by_log, masks),
+        "train_rollout_prob_abs_diff": columns.part_of_rows(by_prob, masks),
     }
 
 

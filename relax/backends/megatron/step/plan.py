@@ -27,8 +27,8 @@ def plan_steps(
 ) -> list[list[MicroBatch]]:
     """The micro-batches of each optimizer step of a rollout.
 
-    The log-prob passes use it too, so that with the same ``max_tokens`` a sample is
-    computed in the same rectangle as in training.
+    Log-prob passes use it too: with the same ``max_tokens`` a sample is computed in the
+    same rectangle as in training.
 
     Args:
         samples: This replica's samples.
@@ -41,8 +41,8 @@ def plan_steps(
         One list a step.
 
     Raises:
-        ArgumentError: The global batch does not split over the replicas, or a sample's
-            columns do not fit each other.
+        ArgumentError: The global batch does not split over the replicas, or columns of
+            a sample do not fit each other.
     """
     check_samples(samples)
     if settings.global_batch_size % layout.data_size:
@@ -51,21 +51,16 @@ def plan_steps(
             f"{layout.data_size} data-parallel replicas"
         )
     per_step = settings.global_batch_size // layout.data_size
-    steps = []
-    for rows in split_steps(len(samples), samples_per_step=per_step):
+
+    def built(rows: range) -> list[MicroBatch]:
         cuts = split_micro_batches(
             samples, rows, settings=settings, max_tokens=max_tokens
         )
-        steps.append(
-            [
-                build_micro_batch(
-                    samples,
-                    cut,
-                    number=number,
-                    multiple=length_multiple,
-                    device=layout.device,
-                )
-                for number, cut in enumerate(cuts)
-            ]
-        )
-    return steps
+        place = {"multiple": length_multiple, "device": layout.device}
+        return [
+            build_micro_batch(samples, cut, number=number, **place)
+            for number, cut in enumerate(cuts)
+        ]
+
+    steps = split_steps(len(samples), samples_per_step=per_step)
+    return [built(rows) for rows in steps]

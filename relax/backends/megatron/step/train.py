@@ -14,7 +14,7 @@ from relax.backends.megatron.parallel import ParallelLayout
 from relax.backends.megatron.step.batch import MicroBatch, Placement
 from relax.backends.megatron.step.forward import ScoringModel, run_schedule
 from relax.backends.megatron.step.loss import LossSums, micro_batch_loss
-from relax.backends.megatron.step.optimize import Optimizer
+from relax.backends.megatron.step.optimize import Optimizer, UpdateOutcome
 from relax.errors import InternalError
 from relax.measure.reduction import Gauge, Mean, Reduction
 
@@ -56,7 +56,7 @@ def train_step(
         optimizer: Owns gradients and update.
         batches: This rank's micro-batches of the step.
         settings: The loss.
-        per_token: Weigh each token the same instead of each sample.
+        per_token: Weigh each token the same, not each sample.
         step_id: For the report.
 
     Returns:
@@ -74,59 +74,69 @@ def train_step(
             sums = micro_batch_loss(
                 scores, batch, settings=settings, per_token=per_token
             )
-            count = torch.tensor(sums.count, dtype=torch.int, device=logits.device)
-            return sums.loss, count, sums
+            count = torch.tensor(sums.loss.count, dtype=torch.int, device=logits.device)
+            return sums.loss.total, count, sums
 
         return scoring.run(batch), loss
 
     sums = run_schedule(scoring.model, batches, step, forward_only=False)
     layout = scoring.layout
     metrics = _reduced(sums, layout)
+    metrics["train/step"] = Gauge(float(step_id))
+    metrics["train/global_batch_size"] = Gauge(float(_num_samples(batches, layout)))
     outcome = optimizer.step()
-    metrics |= {
-        "train/grad_norm": Gauge(outcome.grad_norm),
-        "train/global_batch_size": Gauge(float(_global_samples(batches, layout))),
-        "train/step": Gauge(float(step_id)),
-    }
-    for name, norm in outcome.grad_norm_by_part.items():
-        metrics[f"train/grad_norm/{name}"] = Gauge(norm)
-    for number, rate in enumerate(optimizer.learning_rates):
-        metrics[f"train/lr-pg_{number}"] = Gauge(rate)
     return StepResult(
         step_id=step_id,
-        metrics=metrics,
+        metrics=metrics | _update_metrics(outcome, optimizer),
         placements=[p for batch in batches for p in batch.placements(layout.rank)],
         skipped=not outcome.applied,
         nonfinite=outcome.nonfinite,
-        vacuous=sums[0].vacuous if sums else (),
+        vacuous=tuple(sorted({name for part in sums for name in part.vacuous})),
     )
 
 
 def _reduced(sums: Sequence[LossSums], layout: ParallelLayout) -> dict[str, Reduction]:
-    """Adds the sums and their count over micro-batches, replicas and stages."""
-    names = [sorted(sums[0].terms) if sums else []]
+    """Adds sums and counts over micro-batches, replicas and stages.
+
+    Names are the same on every rank, as settings alone decide them; a metric that
+    nothing was measured for has count 0 and is left out.
+    """
+    box = [sorted(sums[0].terms) if sums else []]
     if layout.pipeline_size > 1:
         dist.broadcast_object_list(
-            names, src=layout.last_stage_rank, group=layout.pipeline_group
+            box, src=layout.last_stage_rank, group=layout.pipeline_group
         )
-    totals = torch.zeros(len(names[0]) + 1, dtype=torch.float64, device=layout.device)
+    (names,) = box
+    totals = torch.zeros(len(names), 2, dtype=torch.float64, device=layout.device)
     for part in sums:
-        if sorted(part.terms) != names[0]:
+        if sorted(part.terms) != names:
             raise InternalError("micro-batches of one step have different metrics")
-        values = torch.stack([part.terms[name] for name in names[0]])
-        totals[:-1] += values.to(torch.float64)
-        totals[-1] += part.count
+        values = torch.stack([part.terms[name].total for name in names])
+        totals[:, 0] += values.to(torch.float64)
+        counts = torch.tensor([part.terms[name].count for name in names])
+        totals[:, 1] += counts.to(layout.device)
     dist.all_reduce(totals, group=layout.data_group)
     if layout.pipeline_size > 1:
         dist.broadcast(totals, src=layout.last_stage_rank, group=layout.pipeline_group)
-    *values, count = totals.tolist()
     return {
         f"train/{name}": Mean(total, count)
-        for name, total in zip(names[0], values, strict=True)
+        for name, (total, count) in zip(names, totals.tolist(), strict=True)
+        if count
     }
 
 
-def _global_samples(batches: Sequence[MicroBatch], layout: ParallelLayout) -> int:
+def _update_metrics(
+    outcome: UpdateOutcome, optimizer: Optimizer
+) -> dict[str, Reduction]:
+    metrics: dict[str, Reduction] = {"train/grad_norm": Gauge(outcome.grad_norm)}
+    for name, norm in outcome.grad_norm_by_part.items():
+        metrics[f"train/grad_norm/{name}"] = Gauge(norm)
+    for number, rate in enumerate(optimizer.learning_rates):
+        metrics[f"train/lr-pg_{number}"] = Gauge(rate)
+    return metrics
+
+
+def _num_samples(batches: Sequence[MicroBatch], layout: ParallelLayout) -> int:
     own = sum(len(batch.rows) for batch in batches)
     total = torch.tensor(own, dtype=torch.int64, device=layout.device)
     dist.all_reduce(total, group=layout.data_group)
