@@ -43,7 +43,7 @@ class Outcome:
     words: str = ""
 
 
-class ConsoleApp(App[Outcome]):
+class ConsoleApp(App[Outcome], inherit_bindings=False):
     """Shows one run, or the list of runs.
 
     Args:

@@ -104,6 +104,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("back", "q escape backspace", "back",
          "Back; on the first screen leave the console. The run goes on.", _MOVE,
          footer=95),
+    _key("leave", "ctrl+q ctrl+c", "leave",
+         "Leave the console from any screen. The run goes on.", _MOVE),
     _key("next_pane", "tab", "next pane", "Focus the next pane.", _MOVE,
          where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), shown="Tab"),
     _key("previous_pane", "shift+tab", "previous pane", "Focus the pane before.", _MOVE,

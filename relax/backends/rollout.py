@@ -88,14 +88,15 @@ class GenerateOutput:
         output_ids: Token ids of the response, R of them, the stop token included.
         log_probs: float32 [R]: log-softmax of ``logits / temperature`` at the sampled
             ids, over the whole vocabulary, i.e. before ``top_p`` and ``top_k`` cut.
-            Non-finite values are handed on as they are.
+            Non-finite values are handed on as they are. None when the engine gave
+            none, which fails the sample.
         finish: Why it ended, as upstream's finish reasons.
         stop_reason: The same in more detail, e.g. ``eos``, ``context``.
         weight_version: Version of the weights that all R tokens were sampled from.
     """
 
     output_ids: tuple[int, ...]
-    log_probs: NDArray[np.float32]
+    log_probs: NDArray[np.float32] | None
     finish: Finish
     stop_reason: str
     weight_version: str

@@ -287,7 +287,7 @@ class _Driver:
             await server.stop()
 
     async def _fail(self, error: Exception) -> None:
-        where = getattr(error, "where", "")
+        where = error.where if isinstance(error, RelaxError) else ""
         workers = [n for n in self._workers.processes() if n != "driver"]
         rank = where if where in workers else ""
         lines = last_lines(log_path(self._place.run_dir, rank or "driver"))

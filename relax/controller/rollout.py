@@ -28,6 +28,7 @@ class RolloutInHand:
         weights_version: Optimizer steps since the start that its responses run on.
         fingerprint: Of those weights.
         observed: Whether records are written and rules are asked.
+        trainable: Whether any sample is; without one the train stages do nothing.
         kept: Positions whose token columns are recorded.
         metrics: What each stage measured, in order.
         passes: Which forward pass each column came from.
@@ -38,6 +39,7 @@ class RolloutInHand:
     weights_version: int
     fingerprint: str
     observed: bool = True
+    trainable: bool = True
     began: float = field(default_factory=time.monotonic)
     samples: Sequence[Sample] = ()
     kept: frozenset[int] = frozenset()
@@ -60,8 +62,11 @@ class RolloutInHand:
 def trainable_samples(samples: Sequence[Sample], key: str | None) -> list[Sample]:
     """Samples that can be trained on: finished, not empty, with a reward.
 
+    Returns:
+        They, in order; none when a person aborted the whole generation.
+
     Raises:
-        EngineMismatch: There is none; the message says why.
+        EngineMismatch: There is none for another reason; the message says which.
     """
     found = [
         sample
@@ -70,7 +75,8 @@ def trainable_samples(samples: Sequence[Sample], key: str | None) -> list[Sample
         and sample.response_length > 0
         and sample.scalar_reward(key) is not None
     ]
-    if not found:
+    aborted = any(sample.status is SampleStatus.ABORTED for sample in samples)
+    if not found and not aborted:
         reasons = sorted({s.failure or str(s.status) for s in samples})
         raise EngineMismatch(
             f"no sample of the rollout can be trained on: {'; '.join(reasons)[:300]}"

@@ -11,8 +11,14 @@ from typing import Any
 
 from relax.arguments import Arguments
 from relax.backends.ray_border import answer
-from relax.backends.training import AdvantageReport, StepReport, train_rows
+from relax.backends.training import (
+    AdvantageReport,
+    RolloutInput,
+    StepReport,
+    train_rows,
+)
 from relax.control.protocol import Stacks
+from relax.controller.evaluation import evaluate
 from relax.controller.generation import Follower
 from relax.controller.loop import StageResult
 from relax.controller.recorder import Recorder
@@ -27,14 +33,13 @@ from relax.controller.state import RunStage
 from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
 from relax.engine.rollout.runner import RolloutOutput
+from relax.engine.rollout.sample import Sample
 from relax.errors import EngineMismatch
 from relax.events.append import EventWriter
 from relax.events.types import RolloutFinished, Stage, TrainStep, WeightsUpdated
 from relax.measure.reduction import (
     Gauge,
-    Mean,
     Metrics,
-    Reduction,
     Sum,
     merge_metrics,
     metric_values,
@@ -43,6 +48,12 @@ from relax.measure.rollout_metrics import rollout_metrics
 from relax.observe.sample_rows import choose_kept, sample_rows
 from relax.records.schema import StageFile
 
+_TRAINER_STAGES = (
+    Stage.REF_LOG_PROBS,
+    Stage.LOG_PROBS,
+    Stage.ADVANTAGES,
+    Stage.TRAIN,
+)
 BUCKET_BYTES = 512 * 1024 * 1024
 
 
@@ -100,7 +111,12 @@ class Stages:
     async def run(self, order: RunStage, *, judge: bool) -> StageResult:
         """Runs one stage; with ``judge`` its verdicts are there when it returns."""
         began = time.monotonic()
-        result = await self._methods[order.stage](order.rollout_id)
+        idle = order.stage in _TRAINER_STAGES and not self._rollout.trainable
+        result = (
+            StageResult()
+            if idle
+            else await self._methods[order.stage](order.rollout_id)
+        )
         timed = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
@@ -172,8 +188,11 @@ class Stages:
         if rollout.observed:
             self._recorder.live(rollout).discard()
         trainable = trainable_samples(rollout.samples, self._reward_key)
-        given = trainer_input(trainable, rollout=rollout, reward_key=self._reward_key)
-        await self._all_trainers("receive", given)
+        rollout.trainable = bool(trainable)
+        if trainable:
+            await self._all_trainers("receive", self._trainer_input(trainable))
+        else:
+            self._log.warning(f"rollout {rollout_id} was aborted: nothing to train on")
         left_out = len(rollout.samples) - len(trainable)
         counts = {
             "rollout/samples": Sum(len(rollout.samples)),
@@ -269,23 +288,13 @@ class Stages:
             "weights/tensors": Gauge(export.tensors),
             "weights/engines_unequal": Gauge(len(wrong)),
         }
-        return StageResult(metrics={**measured, **await self._evaluate(rollout_id)})
+        return StageResult(metrics={**measured, **await self._evaluation(rollout_id)})
 
-    async def _evaluate(self, rollout_id: int) -> Metrics:
+    async def _evaluation(self, rollout_id: int) -> Metrics:
         interval = self._arguments.run.eval_interval
         if interval is None or rollout_id < 0 or (rollout_id + 1) % interval:
             return {}
-        sets = await answer(
-            self._workers.runner.evaluate.remote(rollout_id), worker="rollout-runner"
-        )
-        metrics: dict[str, Reduction] = {}
-        for name, rows in sets.items():
-            rewards = [reward for reward in rows.rewards if reward is not None]
-            metrics[f"eval/{name}"] = Mean(sum(rewards), len(rewards))
-            metrics[f"eval/{name}/unscored"] = Sum(len(rows.rewards) - len(rewards))
-            metrics[f"eval/{name}-truncated_ratio"] = Mean(
-                sum(rows.truncated), len(rows.truncated)
-            )
+        metrics = await evaluate(self._workers.runner, rollout_id=rollout_id)
         self._log.info(f"eval {rollout_id}: {metric_values(metrics)}")
         return metrics
 
@@ -298,6 +307,11 @@ class Stages:
             observed=run.observe and (chosen or rollout_id < self._first_rollout),
             weights_version=self._version,
             fingerprint=self._fingerprint,
+        )
+
+    def _trainer_input(self, trainable: Sequence[Sample]) -> RolloutInput:
+        return trainer_input(
+            trainable, rollout=self._rollout, reward_key=self._reward_key
         )
 
     async def _write(

@@ -17,6 +17,7 @@ if __package__ in (None, ""):
 from relax.arguments import asked_text, check_hooks, parse_arguments
 from relax.arguments.environment import prepare_driver
 from relax.controller.driver import drive
+from relax.controller.unbuilt import refuse_unbuilt
 from relax.errors import RelaxError
 
 
@@ -36,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(text)
             return 0
         arguments = parse_arguments(words, has_gpu=has_gpu())
+        refuse_unbuilt(arguments)
         prepare_driver(threads=arguments.cluster.threads_per_actor)
         check_hooks(arguments)
         return asyncio.run(drive(arguments, echo=True))

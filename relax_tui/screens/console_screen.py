@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relax_tui.app import ConsoleApp
 
 
-class ConsoleScreen(RunActions, Screen[None]):
+class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
     """A screen of the console; `do_<id>` methods implement the keys of the table."""
 
     WHERE: ClassVar[Where] = Where.LIVE

@@ -130,3 +130,27 @@ class HelpScreen(ConsoleScreen):
     def show(self, snapshot: RunSnapshot) -> None:
         """Only the edges depend on the run."""
         super().show(snapshot)
+
+
+def key_sheet() -> str:
+    """All keys as Markdown, for `help/keys.md`."""
+    parts = ["# Keys", ""]
+    for group in Group:
+        parts += [f"## {group.value}", "", "| key | what it does | where |"]
+        parts.append("| --- | --- | --- |")
+        for key in KEYS:
+            if key.group is not group or key.id in _FOLDED:
+                continue
+            shown = "1-6" if key.id == "pane_1" else _names(key.keys, key.display)
+            text = _FOLDED_HELP.get(key.id, key.help)
+            if key.later:
+                text += f" Not available yet: {key.later}."
+            every = len(key.where) == len(Where)
+            where = "everywhere" if every else ", ".join(sorted(key.where))
+            parts.append(f"| `{shown}` | {text} | {where} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    (HELP_FOLDER / "keys.md").write_text(key_sheet(), "utf-8")

@@ -178,6 +178,10 @@ class RunActions:
         """One screen back; from the first one out of the console."""
         self.console.go_back()
 
+    def do_leave(self) -> None:
+        """Out of the console."""
+        self.console.exit()
+
     def do_freeze(self) -> None:
         """Freezes the view or lets it move again."""
         self.console.freeze()

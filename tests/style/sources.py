@@ -60,8 +60,6 @@ def files_of_tests() -> tuple[SourceFile, ...]:
     return tuple(f for f in source_files() if f.is_in("tests"))
 
 
-
-
 @functools.cache
 def exceptions(kind: str) -> dict[str, int]:
     """Reasoned exceptions from ``budgets.toml``: what is excepted, and up to where.

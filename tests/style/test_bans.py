@@ -60,6 +60,8 @@ def getattr_with_default(node: ast.AST) -> bool:
         and isinstance(node.func, ast.Name)
         and node.func.id == "getattr"
         and len(node.args) == 3
+        # A dunder is no setting: `__name__` is asked of what may have none.
+        and not ast.unparse(node.args[1]).strip("'\"").startswith("__")
     )
 
 
@@ -112,9 +114,14 @@ def sleeps(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
 
 
+def engine_files() -> Iterator[SourceFile]:
+    """Files of the engine; the console looks up its actions by name."""
+    return (file for file in product_files() if file.is_in("relax"))
+
+
 def outside_formulas() -> Iterator[SourceFile]:
     """Product files other than those that hold formulas or run models."""
-    formulas = ("relax/measure", "relax/algorithms", "relax/backends")
+    formulas = ("relax/measure", "relax/algorithms", "relax/backends", "relax/triage")
     return (file for file in product_files() if not file.is_in(*formulas))
 
 
@@ -131,7 +138,7 @@ BANS = [
         name="getattr_with_default",
         why="a misspelt setting becomes its default",
         found=getattr_with_default,
-        files=product_files,
+        files=engine_files,
         bad="getattr(settings, 'lr', 0.1)",
         good="getattr(settings, name)",
     ),
@@ -155,7 +162,7 @@ BANS = [
         name="at_least_one",
         why="the mean of nothing looks like a number",
         found=at_least_one,
-        files=product_files,
+        files=engine_files,
         bad="total / max(count, 1)",
         good="max(1, total / count)",
     ),

@@ -68,12 +68,7 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
     The actor starts from ``--load`` (a checkpoint of ours, resumed whole, or an HF
     folder), else from ``--hf-checkpoint``; the reference from ``--ref-load``.
 
-    Args:
-        told: The settings.
-
-    Returns:
-        The parts. After an error the process group may be left joined: the caller
-        closes the layout.
+    After an error the process group may be left joined: the caller closes the layout.
 
     Raises:
         ArgumentError: Settings, checkpoint and machine do not fit.

@@ -1,4 +1,4 @@
-"""A rollout engine that answers from a script, and a tokenizer of one id a character."""
+"""An engine that answers from a script, and a tokenizer of one id a character."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _decoded(value: Any, kind: Any, name: str) -> Any:
     if not isinstance(value, str):
         return value
     if kind is torch.dtype or name.endswith("_dtype"):
-        dtype = getattr(torch, value.removeprefix("torch."), None)
+        dtype = vars(torch).get(value.removeprefix("torch."))
         if not isinstance(dtype, torch.dtype):
             raise ArgumentError(f"--{name.replace('_', '-')} {value!r} is no dtype")
         return dtype

@@ -128,9 +128,6 @@ def micro_batch_loss(
         settings: Clips and coefficients.
         per_token: Weigh each token the same instead of each sample.
 
-    Returns:
-        The sums.
-
     Raises:
         ArgumentError: A column that a setting needs is missing.
     """
@@ -219,7 +216,7 @@ def _truncated(
 
 
 def _engine_difference(columns: _Columns, old: Tensor) -> dict[str, Part]:
-    """How far the engine's log-probs are from the trainer's, over rows that have them."""
+    """How far the engine's log-probs are from ours, over rows that have them."""
     train = columns.optional("log_probs")
     pieces = (old if train is None else train).split(columns.batch.response_lengths)
     by_log, by_prob, masks = [], [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -64,21 +65,7 @@ def train_step(
     """
     optimizer.zero_grad()
 
-    def step(
-        iterator: Iterator[MicroBatch], _: nn.Module
-    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, LossSums]]]:
-        batch = next(iterator)
-
-        def loss(logits: Tensor) -> tuple[Tensor, Tensor, LossSums]:
-            scores = scoring.scores(logits, batch, entropy=True)
-            sums = micro_batch_loss(
-                scores, batch, settings=settings, per_token=per_token
-            )
-            count = torch.tensor(sums.loss.count, dtype=torch.int, device=logits.device)
-            return sums.loss.total, count, sums
-
-        return scoring.run(batch), loss
-
+    step = _forward_step(scoring, settings, per_token=per_token)
     sums = run_schedule(scoring.model, batches, step, forward_only=False)
     layout = scoring.layout
     metrics = _reduced(sums, layout)
@@ -91,8 +78,33 @@ def train_step(
         placements=[p for batch in batches for p in batch.placements(layout.rank)],
         skipped=not outcome.applied,
         nonfinite=outcome.nonfinite,
-        vacuous=tuple(sorted({name for part in sums for name in part.vacuous})),
+        vacuous=tuple(dict.fromkeys(n for part in sums for n in part.vacuous)),
     )
+
+
+ForwardStep = Callable[[Iterator[MicroBatch], nn.Module], tuple[Tensor, Any]]
+
+
+def _forward_step(
+    scoring: ScoringModel, settings: AlgorithmSettings, *, per_token: bool
+) -> ForwardStep:
+    """The function that megatron's schedule calls for each micro-batch."""
+
+    def step(iterator: Iterator[MicroBatch], _: nn.Module) -> tuple[Tensor, Any]:
+        batch = next(iterator)
+
+        def loss(logits: Tensor) -> tuple[Tensor, Tensor, LossSums]:
+            scores = scoring.scores(logits, batch, entropy=True)
+            sums = micro_batch_loss(
+                scores, batch, settings=settings, per_token=per_token
+            )
+            total, count = sums.loss
+            counted = torch.tensor(count, dtype=torch.int, device=logits.device)
+            return total, counted, sums
+
+        return scoring.run(batch), loss
+
+    return step
 
 
 def _reduced(sums: Sequence[LossSums], layout: ParallelLayout) -> dict[str, Reduction]:

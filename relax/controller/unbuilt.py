@@ -1,0 +1,46 @@
+"""What the flags promise and this version does not keep yet, refused in one sentence.
+
+A flag that would be read and then ignored is worse than one that is refused: the run
+would not be the run that was asked for.
+"""
+
+from __future__ import annotations
+
+from relax.arguments import Arguments
+from relax.errors import ArgumentError
+from relax.faults.drills import Drill
+
+_DEBUG = (
+    "debug_rollout_only",
+    "debug_train_only",
+    "save_debug_rollout_data",
+    "load_debug_rollout_data",
+    "load_debug_rollout_data_subsample",
+    "save_debug_train_data",
+    "dump_details",
+    "load_forge_rollout_data",
+    "check_weight_update_equal",
+    "keep_weights",
+    "ray_address",
+)
+
+
+def refuse_unbuilt(arguments: Arguments) -> None:
+    """Refuses what is not built yet.
+
+    Raises:
+        ArgumentError: Names the flag.
+    """
+    for name in _DEBUG:
+        if arguments.was_given(name) and arguments.values()[name] not in (None, False):
+            raise _not_yet(f"--{name.replace('_', '-')}")
+    if arguments.rollout.rollout_backend != "embedded":
+        raise _not_yet(
+            f"--rollout-backend {arguments.rollout.rollout_backend}",
+            hint="use --rollout-backend embedded",
+        )
+    Drill(arguments.debug.inject_fault)
+
+
+def _not_yet(what: str, *, hint: str = "leave it away") -> ArgumentError:
+    return ArgumentError(f"{what} is not available in this version yet", hint=hint)
