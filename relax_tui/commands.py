@@ -104,7 +104,8 @@ def impossible(key_id: str, snapshot: RunSnapshot) -> str:
         return f"read-only: {snapshot.header.read_only}"
     if now.liveness.ended:
         return f"the run is {now.liveness}"
-    if COMMANDS[key_id].at_safe_point and now.liveness is not Liveness.PAUSED:
+    command = COMMANDS.get(key_id)
+    if command and command.at_safe_point and now.liveness is not Liveness.PAUSED:
         return f"the run is {now.liveness}; p pauses it first"
     if key_id == "pause" and now.liveness is Liveness.PAUSED:
         return "the run is paused already; c lets it go on"

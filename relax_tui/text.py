@@ -104,7 +104,7 @@ def cut(text: str, cells: int, ellipsis: str = "…") -> str:
     if width(text) <= cells:
         return text
     room = cells - width(ellipsis)
-    return head(text, room) + ellipsis if room > 0 else head(text, cells)
+    return head(text, room) + ellipsis if room >= 0 else head(text, cells)
 
 
 def head(text: str, cells: int) -> str:

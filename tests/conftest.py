@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -85,9 +84,9 @@ def _threads() -> set[str]:
 def _sockets() -> set[str]:
     """Listening sockets of this process: TCP and unix ones with a path."""
     inodes = set()
-    for descriptor in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         try:
-            target = os.readlink(f"/proc/self/fd/{descriptor}")
+            target = str(descriptor.readlink())
         except OSError:
             continue
         if target.startswith("socket:["):

@@ -86,6 +86,8 @@ def _make_readable(folder: Path) -> None:
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    for name in ("is_local", "local_files_only"):  # how it was loaded here
+        settings.pop(name, None)
     template = folder / "chat_template.jinja"
     if template.is_file():
         settings["chat_template"] = template.read_text(encoding="utf-8")

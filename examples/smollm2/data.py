@@ -19,7 +19,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DIGITS = range(10)
-WORDINGS = ("What is {0} plus {1}?", "What is {0} + {1}?", "Add {0} and {1}.")
+WORDINGS = ("What is {0} plus {1}?", "What is {0} + {1}?")
+"""Wordings that the model gets right some of the time: few groups are all wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)

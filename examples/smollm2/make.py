@@ -50,7 +50,7 @@ class MakeSettings:
 
 
 def default_folder() -> Path:
-    """``$XDG_CACHE_HOME/relax/smollm2``; a relative variable is ignored, as XDG says."""
+    """``$XDG_CACHE_HOME/relax/smollm2``; XDG wants a relative variable ignored."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = given if given.is_absolute() else Path.home() / ".cache"
     return cache / "relax" / "smollm2"
@@ -94,9 +94,9 @@ def make(settings: MakeSettings) -> None:
     """
     folder, source = settings.folder, read_source(settings.source)
     if folder.exists():
+        if not (folder / "config.json").is_file():
+            raise MakeError(f"{folder} exists and is not a checkpoint; move it away")
         if not settings.force:
-            if not (folder / "config.json").is_file():
-                raise MakeError(f"{folder} exists and is not a checkpoint; move it")
             print(f"{folder} is there already (--force makes it again)")
             return
         if source.origin is Origin.LOCAL and Path(source.name) == folder:

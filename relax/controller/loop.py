@@ -12,10 +12,8 @@ is no lock.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from relax.control.protocol import (
     ActionState,
@@ -25,6 +23,7 @@ from relax.control.protocol import (
     RunStatus,
     Stacks,
 )
+from relax.controller.hands import Hands, StageResult
 from relax.controller.machine import after_stage, react, refusal
 from relax.controller.state import (
     AbortGeneration,
@@ -48,6 +47,7 @@ from relax.controller.state import (
 )
 from relax.controller.stops import StopConditions
 from relax.controller.stopwatch import StageClock
+from relax.controller.watch import StageWatch
 from relax.errors import ArgumentError, InternalError
 from relax.events.append import EventWriter
 from relax.events.types import (
@@ -57,55 +57,12 @@ from relax.events.types import (
     Heartbeat,
     Paused,
     StageFinished,
-    StageSlow,
     StageStarted,
     StopConditionsSet,
 )
-from relax.measure.reduction import Metrics
 
 HEARTBEAT_SECONDS = 5.0
 STOP_GRACE_SECONDS = 10.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StageResult:
-    """What a stage gives back to the loop.
-
-    Attributes:
-        metrics: What it measured; stop conditions look at these.
-        passes: Which forward pass each column came from.
-        record: The stage file written, relative to the run folder.
-        verdicts: ``(rule id, status)`` given at this safe point.
-    """
-
-    metrics: Metrics = dataclasses.field(default_factory=dict)
-    passes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    record: str = ""
-    verdicts: tuple[tuple[str, str], ...] = ()
-
-
-class Hands(Protocol):
-    """What carries out stages: `relax.controller.stages.Stages`, or a scripted one."""
-
-    async def run(self, order: RunStage, *, judge: bool) -> StageResult:
-        """Runs one stage; ``judge`` asks to wait for the verdicts due after it."""
-        ...
-
-    async def abort_generation(self) -> None:
-        """Aborts what is being generated; partial samples are kept."""
-        ...
-
-    async def stacks(self) -> Stacks:
-        """Python stacks of all processes."""
-        ...
-
-    def processes(self) -> Mapping[str, int]:
-        """``{name: pid}`` of the run's processes."""
-        ...
-
-    def memory_bytes(self) -> Mapping[str, int]:
-        """Resident memory by process."""
-        ...
 
 
 class StageKilledError(Exception):
@@ -143,6 +100,7 @@ class Controller:
         self._pause_timer: asyncio.TimerHandle | None = None
         self._orders: asyncio.Queue[RunStage | Finish] = asyncio.Queue()
         self._clock = StageClock()
+        self._watch = StageWatch(self._clock, hands=hands, events=events)
         self._accepted: dict[str, float] = {}
         self._stage_task: asyncio.Task[StageResult] | None = None
         self._stage_began = 0.0
@@ -182,7 +140,7 @@ class Controller:
         judge = self.state.walk or self._stops.on_verdicts
         task = asyncio.create_task(self._hands.run(order, judge=judge))
         self._stage_task = task
-        watch = asyncio.create_task(self._watch(order))
+        watch = asyncio.create_task(self._watch.follow(order, began=began))
         try:
             result = await task
         except asyncio.CancelledError as error:
@@ -209,29 +167,6 @@ class Controller:
             sync=True,
         )
         return result
-
-    async def _watch(self, order: RunStage) -> None:
-        """Says when a stage takes longer than three times its median, and where."""
-        median, limit = self._clock.median(order.stage), self._clock.limit(order.stage)
-        if median is None or limit is None:
-            return
-        while True:
-            await asyncio.sleep(limit)
-            stacks = await self._hands.stacks()
-            self._events.append(
-                StageSlow(
-                    rollout_id=order.rollout_id,
-                    stage=order.stage,
-                    seconds=time.monotonic() - self._stage_began,
-                    median_seconds=median,
-                    places={
-                        name: innermost_place(text)
-                        for name, text in stacks.stacks.items()
-                        if name != "driver"
-                    },
-                )
-            )
-            limit *= 2
 
     async def _beat(self) -> None:
         while True:
@@ -407,22 +342,3 @@ class Controller:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def innermost_place(stack: str) -> str:
-    """The innermost Python line of the main thread in a faulthandler dump.
-
-    Args:
-        stack: What faulthandler wrote, innermost line first within a thread.
-
-    Returns:
-        ``file.py:12 in function``, or '' when there is no Python frame.
-    """
-    threads = stack.split("\n\n")
-    main = next((t for t in threads if "Current thread" in t), threads[-1])
-    for line in main.splitlines():
-        if line.lstrip().startswith("File "):
-            file, _, rest = line.strip()[6:].partition('", line ')
-            number, _, function = rest.partition(" in ")
-            return f"{file.rpartition('/')[2]}:{number} in {function}"
-    return ""

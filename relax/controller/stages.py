@@ -20,7 +20,7 @@ from relax.backends.training import (
 from relax.control.protocol import Stacks
 from relax.controller.evaluation import evaluate
 from relax.controller.generation import Follower
-from relax.controller.loop import StageResult
+from relax.controller.hands import StageResult
 from relax.controller.recorder import Recorder
 from relax.controller.rollout import (
     RolloutInHand,

@@ -25,6 +25,7 @@ from relax_tui.sources.base import (
 )
 
 KEPT_VIEWS = 3
+NOTHING_YET = "no sample is recorded yet"
 LOOP_SHARE = 0.5
 LOOP_TOKENS = 16
 GARBLED_SHARE = 0.02
@@ -169,7 +170,7 @@ class RecordReader:
         if samples is None:
             samples = record.live_table()
         if samples is None:
-            return _empty(rollout, "no sample is recorded yet")
+            return _empty(rollout, NOTHING_YET)
         metadata = record.metadata(StageFile.SAMPLES) if complete else None
         second = record.metadata(StageFile.LOGPROBS) if logprobs is not None else None
         absent, passes = _merged(metadata, second)

@@ -194,7 +194,10 @@ class RunFolderSource:
         if not (self.run_dir / "steps").is_dir():
             return snapshot
         # Arrow is loaded only once there is something to read with it.
-        from relax_tui.sources.record import RecordReader  # noqa: PLC0415
+        from relax_tui.sources.record import (  # noqa: PLC0415
+            NOTHING_YET,
+            RecordReader,
+        )
 
         if not isinstance(self._records, RecordReader):
             self._records = RecordReader(self.run_dir)
@@ -203,7 +206,8 @@ class RunFolderSource:
         if wanted is None:
             return snapshot
         viewed = self._records.view(wanted, vocab=self._fold.vocab)
-        if self._wanted is None and not viewed.rows and len(rollouts) > 1:
+        begun_only = viewed.note == NOTHING_YET
+        if self._wanted is None and begun_only and len(rollouts) > 1:
             # A rollout that only just began has nothing to look at.
             before = self._records.view(rollouts[-2], vocab=self._fold.vocab)
             viewed = before if before.rows else viewed

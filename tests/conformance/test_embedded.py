@@ -108,6 +108,26 @@ class TestEmbeddedEngine(RolloutBackendSuite):
             await engine.generate(request())
         assert not (await engine.health())["alive"]
 
+    async def test_a_defect_in_the_model_reaches_everyone_who_waits(self, checkpoints):
+        engine = await EmbeddedEngine.open(checkpoints[0], batch_size=2, num_threads=1)
+        running = [
+            asyncio.create_task(
+                engine.generate(request(temperature=0.0, max_new_tokens=90))
+            )
+            for _ in range(5)
+        ]
+        while (await engine.health())["running"] < 2:
+            await asyncio.sleep(0)
+        # A weight of the wrong shape, put there behind the engine's back.
+        module = engine._thread._loaded.module
+        module.model.norm.weight = torch.nn.Parameter(torch.ones(3))
+        answers = await asyncio.gather(*running, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {EngineDied}
+        assert "RuntimeError" in str(answers[0])
+        assert not (await engine.health())["alive"]
+        with pytest.raises(EngineDied):
+            await engine.abort()
+
     async def test_weights_that_are_not_finite_stay_visible(self, backend, reference):
         tensors = {name: t.clone() for name, t in reference.state_dict().items()}
         tensors["model.norm.weight"][0] = float("nan")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from screens import screen_text, showing, snapshot_of
+from screens import screen_text, showing
 
 import relax_tui
 from relax_tui.app import ConsoleApp
@@ -81,8 +81,8 @@ def test_the_footer_ends_with_help(where):
 
 
 @pytest.fixture(scope="module")
-def paused(tmp_path_factory):
-    return snapshot_of(tmp_path_factory.mktemp("paused") / "run", "paused")
+def paused(snapshots):
+    return snapshots("paused")
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.id)

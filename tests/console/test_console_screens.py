@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from screens import SIZES, make_run, screen_text, settle, showing, snapshot_of
+from screens import SIZES, screen_text, settle, showing
 from test_console_text import HOSTILE
 
 from relax_tui.sources.base import RunSnapshot
@@ -29,8 +29,8 @@ def compare(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
 @pytest.mark.parametrize("story", STORIES)
-async def test_live(story, size, tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", story)
+async def test_live(story, size, snapshots):
+    snapshot = snapshots(story)
     async with showing(snapshot, size) as (app, pilot, _):
         compare(f"live-{story}-{size[0]}x{size[1]}", screen_text(app))
 
@@ -48,8 +48,8 @@ async def test_live(story, size, tmp_path):
         ("subtract", ["enter", "equals_sign"]),
     ],
 )
-async def test_other_screens(name, keys, size, tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "ref_mismatch")
+async def test_other_screens(name, keys, size, snapshots):
+    snapshot = snapshots("ref_mismatch")
     async with showing(snapshot, size) as (app, pilot, _):
         for key in keys:
             await pilot.press(key)
@@ -58,8 +58,8 @@ async def test_other_screens(name, keys, size, tmp_path):
 
 
 @pytest.mark.parametrize("size", SMALL, ids=lambda s: f"{s[0]}x{s[1]}")
-async def test_no_size_breaks_a_screen(size, tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "ref_mismatch")
+async def test_no_size_breaks_a_screen(size, snapshots):
+    snapshot = snapshots("ref_mismatch")
     async with showing(snapshot, size) as (app, pilot, _):
         for key in ("z", "z", "tab", "enter", "f", "f", "q", "t", "q", "question_mark"):
             await pilot.press(key)
@@ -72,8 +72,8 @@ async def test_no_size_breaks_a_screen(size, tmp_path):
         assert any(rows)
 
 
-async def test_what_is_wrong_comes_first(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "ref_mismatch")
+async def test_what_is_wrong_comes_first(snapshots):
+    snapshot = snapshots("ref_mismatch")
     async with showing(snapshot) as (app, pilot, _):
         rows = screen_text(app).splitlines()
         verdicts = [row for row in rows if " FAIL " in row or " PASS " in row]
@@ -82,8 +82,8 @@ async def test_what_is_wrong_comes_first(tmp_path):
         assert "LOOP" in rows[responses + 2]
 
 
-async def test_hostile_text_reaches_no_screen(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "paused")
+async def test_hostile_text_reaches_no_screen(snapshots):
+    snapshot = snapshots("paused")
     view = snapshot.viewed
     rows = tuple(
         replace(row, response=text, prompt=text, label=text, status=text, failure=text)
@@ -102,8 +102,8 @@ async def test_hostile_text_reaches_no_screen(tmp_path):
             assert "\u202e" not in text
 
 
-async def test_ascii_only_means_ascii_only(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "ref_mismatch")
+async def test_ascii_only_means_ascii_only(snapshots):
+    snapshot = snapshots("ref_mismatch")
     async with showing(snapshot) as (app, pilot, source):
         app.look = Look(colours=Colours.NONE, glyphs=ASCII)
         for view in app.screen.query("LineView"):
@@ -113,13 +113,13 @@ async def test_ascii_only_means_ascii_only(tmp_path):
         assert screen_text(app).isascii()
 
 
-async def test_a_frozen_view_stays_and_says_so(tmp_path):
-    first = snapshot_of(tmp_path / "a", "paused")
+async def test_a_frozen_view_stays_and_says_so(snapshots):
+    first = snapshots("paused")
     async with showing(first) as (app, pilot, source):
         await pilot.press("space")
         before = screen_text(app)
         assert "VIEW FROZEN" in before
-        later = snapshot_of(tmp_path / "b", "finished")
+        later = snapshots("finished")
         source.post(later)
         await pilot.pause(0.1)
         assert screen_text(app) == before
@@ -129,8 +129,8 @@ async def test_a_frozen_view_stays_and_says_so(tmp_path):
         assert "FROZEN" not in screen_text(app)
 
 
-async def test_brackets_ask_for_other_rollouts(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "paused")
+async def test_brackets_ask_for_other_rollouts(snapshots):
+    snapshot = snapshots("paused")
     async with showing(snapshot) as (app, pilot, source):
         await pilot.press("left_square_bracket")
         assert source.asked == [(1, 2)]
@@ -138,8 +138,8 @@ async def test_brackets_ask_for_other_rollouts(tmp_path):
         assert source.asked[-1] is None
 
 
-async def test_search_marks_and_moves(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "finished")
+async def test_search_marks_and_moves(snapshots):
+    snapshot = snapshots("finished")
     async with showing(snapshot) as (app, pilot, _):
         wanted = app.screen.query_one("#responses").order[5].response[:6]
         await pilot.press("slash", *wanted, "enter")
@@ -150,8 +150,8 @@ async def test_search_marks_and_moves(tmp_path):
         assert "found" in screen_text(app)
 
 
-async def test_unequal_tokens_are_walked(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "ref_mismatch")
+async def test_unequal_tokens_are_walked(snapshots):
+    snapshot = snapshots("ref_mismatch")
     async with showing(snapshot) as (app, pilot, _):
         await pilot.press("enter")
         tokens = app.screen.query_one("#tokens")
@@ -170,18 +170,16 @@ async def test_an_empty_run_says_what_it_waits_for():
         assert "not yet" in text
 
 
-async def test_columns_that_are_not_there_are_not_zero(tmp_path):
-    snapshot = snapshot_of(tmp_path / "run", "generating")
+async def test_columns_that_are_not_there_are_not_zero(snapshots):
+    snapshot = snapshots("generating")
     async with showing(snapshot) as (app, pilot, _):
         await pilot.press("enter")
         text = screen_text(app)
         assert "log_probs is absent: not yet: its stage has not run" in text
 
 
-async def test_only_what_changed_is_repainted(tmp_path, monkeypatch):
-    run = make_run(tmp_path / "run", "paused")
-    run.close()
-    snapshot = snapshot_of(tmp_path / "same", "paused")
+async def test_only_what_changed_is_repainted(snapshots, monkeypatch):
+    snapshot = snapshots("paused")
     async with showing(snapshot) as (app, pilot, source):
         from relax_tui.widgets.line_view import LineView
 

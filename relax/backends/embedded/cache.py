@@ -55,7 +55,7 @@ class BlockLayer(DynamicLayer):
         row = 0
         for part in parts:
             for block, tensor in zip(blocks, part, strict=True):
-                start = 0
+                start = end - tensor.shape[-2]
                 block[row : row + tensor.shape[0], :, start:end] = tensor
             row += part[0].shape[0]
         self._blocks = blocks

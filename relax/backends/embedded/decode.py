@@ -222,11 +222,6 @@ class DecodeBatch:
             self._response(index, finish="abort", stop_reason="abort") for index in live
         ]
 
-    def live_rows(self) -> list[Row]:
-        """Rows that have not ended."""
-        done = self._columns.done.tolist()
-        return [row for row, ended in zip(self._rows, done, strict=True) if not ended]
-
     def _stop_texts(self) -> set[int]:
         """Indices of rows whose newest token completed a stop text."""
         found = set()

@@ -60,7 +60,7 @@ class EngineThread:
         self._paused = False
         self._batch: DecodeBatch | None = None
         self._num_running = 0
-        self._admitting: list[Row] = []
+        self._unanswered: set[Future[Any]] = set()
         self._updates_wanted: deque[tuple[str, Future[None]]] = deque()
         self._thread = threading.Thread(
             target=self._run, name="embedded-engine", daemon=True
@@ -77,12 +77,12 @@ class EngineThread:
             EngineError: It does not fit the context, or asks for no token.
             EngineDied: The thread ended.
         """
-        row = self._row(request, ticket=_uncancellable())
+        limit, stop_text = self._limit(request), self._stop_text(request)
         with self._changed:
-            self._require_alive()
+            ticket: Future[GenerateOutput] = self._promise()
+            row = Row(request=request, limit=limit, ticket=ticket, stop_text=stop_text)
             self._waiting.append(row)
             self._changed.notify()
-        ticket: Future[GenerateOutput] = row.ticket
         return ticket
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -91,16 +91,15 @@ class EngineThread:
         Raises:
             EngineDied: The thread ended.
         """
-        future: Future[T] = _uncancellable()
         with self._changed:
-            self._require_alive()
+            future: Future[T] = self._promise()
             self._calls.append((function, future))
             self._changed.notify()
         return future
 
     def begin_update(self, version: str) -> Future[None]:
         """Open a weight update once nothing is being generated."""
-        future: Future[None] = _uncancellable()
+        future: Future[None] = self._promise()
         self.call(lambda: self._want_update(version, future))
         return future
 
@@ -248,16 +247,15 @@ class EngineThread:
         with self._changed:
             count = min(free, len(self._waiting))
             rows = [self._waiting.popleft() for _ in range(count)]
-        self._admitting = [row for row in rows if self._accepts(row)]
-        if not self._admitting:
+        rows = [row for row in rows if self._accepts(row)]
+        if not rows:
             return
-        new = DecodeBatch.prefill(self._loaded, self._admitting)
+        new = DecodeBatch.prefill(self._loaded, rows)
         if self._batch is None:
             self._batch = new
         else:
             self._batch.compact()
             self._batch.join(new)
-        self._admitting = []
 
     def _gather(self) -> None:
         """Wait while requests keep coming, so that they are prefilled together."""
@@ -301,68 +299,63 @@ class EngineThread:
     def _fail_all(self, error: EngineDied) -> None:
         with self._changed:
             self._dead = error
-            rows, calls = [*self._admitting, *self._waiting], list(self._calls)
             self._waiting.clear()
             self._calls.clear()
-        if self._batch is not None:
-            rows += self._batch.live_rows()
-            self._batch = None
-        futures = [row.ticket for row in rows]
-        futures += [future for _, future in calls]
-        futures += [future for _, future in self._updates_wanted]
-        for future in futures:
+        self._batch = None
+        self._num_running = 0
+        for future in list(self._unanswered):
             future.set_exception(error)
 
     # What follows runs in the caller's thread.
 
-    def _require_alive(self) -> None:
-        if self._dead is not None:
-            raise self._dead
-        if self._closing:
-            raise EngineDied("the embedded engine is being closed")
+    def _promise(self) -> Future[Any]:
+        """A future that will be answered, at the latest when the thread ends."""
+        future: Future[Any] = Future()
+        # Running: its waiter cannot cancel it between a check and the answer.
+        future.set_running_or_notify_cancel()
+        with self._changed:
+            if self._dead is not None:
+                raise self._dead
+            if self._closing:
+                raise EngineDied("the embedded engine is being closed")
+            self._unanswered.add(future)
+        future.add_done_callback(self._unanswered.discard)
+        return future
 
-    def _row(self, request: GenerateRequest, *, ticket: Future[GenerateOutput]) -> Row:
-        sampling, length = request.sampling, len(request.input_ids)
-        room = self._loaded.context_length - length
-        if length == 0 or sampling.max_new_tokens < 1:
-            raise EngineError(
-                f"request {request.request_id} has {length} prompt tokens and may have "
-                f"{sampling.max_new_tokens} new ones; both must be at least 1"
-            )
+    def _limit(self, request: GenerateRequest) -> int:
+        """Longest response that the request and the context allow."""
+        ids, name = request.input_ids, request.request_id
+        wanted = request.sampling.max_new_tokens
+        context = self._loaded.context_length
         vocab_size = self._loaded.module.config.vocab_size
-        if not 0 <= min(request.input_ids) <= max(request.input_ids) < vocab_size:
+        if not ids or wanted < 1:
             raise EngineError(
-                f"request {request.request_id} has token ids from "
-                f"{min(request.input_ids)} to {max(request.input_ids)}, the model "
-                f"knows 0 to {vocab_size - 1}",
+                f"request {name} has {len(ids)} prompt tokens and may have {wanted} "
+                "new ones; both must be at least 1"
+            )
+        if not 0 <= min(ids) <= max(ids) < vocab_size:
+            raise EngineError(
+                f"request {name} has token ids from {min(ids)} to {max(ids)}, the "
+                f"model knows 0 to {vocab_size - 1}",
                 hint="tokenizer and model must be of the same checkpoint",
             )
-        if room < 1:
+        if len(ids) >= context:
             raise EngineError(
-                f"the prompt of request {request.request_id} has {length} tokens, the "
-                f"model's context {self._loaded.context_length}",
+                f"the prompt of request {name} has {len(ids)} tokens, the model's "
+                f"context {context}",
                 hint="set --rollout-max-prompt-len to drop such prompts",
             )
-        stop_text = None
-        if sampling.stop:
-            stop_text = StopText(
-                sampling.stop,
-                tokenizer=self._loaded.tokenizer,
-                skip_special_tokens=sampling.skip_special_tokens,
-            )
-        return Row(
-            request=request,
-            limit=min(sampling.max_new_tokens, room),
-            ticket=ticket,
-            stop_text=stop_text,
+        return min(wanted, context - len(ids))
+
+    def _stop_text(self, request: GenerateRequest) -> StopText | None:
+        sampling = request.sampling
+        if not sampling.stop:
+            return None
+        return StopText(
+            sampling.stop,
+            tokenizer=self._loaded.tokenizer,
+            skip_special_tokens=sampling.skip_special_tokens,
         )
-
-
-def _uncancellable() -> Future[Any]:
-    """A future that its waiter cannot cancel between a check and an answer."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
 
 
 def _nothing(row: Row) -> Response:

@@ -58,6 +58,9 @@ with quiet_megatron(), _without_compiler():
         DistributedDataParallelConfig,
         finalize_model_grads,
     )
+    from megatron.core.models.common.embeddings.rotary_pos_embedding import (
+        RotaryEmbedding,
+    )
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import (
         get_gpt_layer_local_spec,
@@ -92,6 +95,7 @@ __all__ = [
     "OptimizerConfig",
     "OptimizerParamScheduler",
     "ProcessGroupCollection",
+    "RotaryEmbedding",
     "TransformerBlockSubmodules",
     "TransformerConfig",
     "finalize_model_grads",

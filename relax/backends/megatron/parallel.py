@@ -145,6 +145,10 @@ def close_layout() -> None:
     """Leaves megatron's groups and the process group; harmless when there are none."""
     if parallel_state.is_initialized():
         parallel_state.destroy_model_parallel()
+        # It forgets to let go of some groups, whose sockets then stay open.
+        for name, value in list(vars(parallel_state).items()):
+            if isinstance(value, dist.ProcessGroup):
+                setattr(parallel_state, name, None)
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -26,6 +26,7 @@ from relax.backends.megatron.checkpoint import save_checkpoint
 from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
 from relax.backends.megatron.convert.weights import megatron_to_hf
 from relax.backends.megatron.cpu import cpu_device
+from relax.backends.megatron.model.build import forget_models
 from relax.backends.megatron.opened import (
     OpenedTrainer,
     checkpoint_meta,
@@ -104,6 +105,7 @@ class MegatronTrainer:
     def close(self) -> None:
         """Leaves the process group and drops everything; harmless when not open."""
         self._held = None
+        forget_models()
         close_layout()
 
     def log_probs(

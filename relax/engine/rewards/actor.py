@@ -1,7 +1,7 @@
 """The reward worker as a Ray actor.
 
-A plain asyncio class; `relax.controller.workers` makes it an actor. A reward that hangs,
-crashes or eats memory does so in a process of its own.
+A plain asyncio class; `relax.controller.workers` makes it an actor. A reward that
+hangs, crashes or eats memory does so in a process of its own.
 """
 
 from __future__ import annotations

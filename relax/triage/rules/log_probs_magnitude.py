@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from relax.measure.reduction import Mean
 from relax.triage.evidence import RolloutEvidence
 from relax.triage.rule import Finding, Rule, non_finite, not_run, vacuous
 from relax.triage.thresholds import (
@@ -33,14 +34,14 @@ def judge(evidence: RolloutEvidence) -> Finding:
         return vacuous("every token is masked: there is no mean", {"tokens": 0})
     gap = evidence.measured.get("logprob_entropy/gap")
     square = evidence.number("logprob_entropy/gap_square")
-    mean_gap = None if gap is None else gap.value
-    if mean_gap is None or square is None:
+    mean_gap = gap.value if isinstance(gap, Mean) else None
+    if not isinstance(gap, Mean) or mean_gap is None or square is None:
         return not_run(
             "entropy by token", get_it="start with --ref-load or --entropy-coef 0.001"
         )
     if (reason := _not_self_sampled(evidence)) is not None:
         return not_run("comparable entropy", get_it=reason)
-    count = getattr(gap, "count", 0)
+    count = gap.count
     error = math.sqrt(square / count)
     numbers = {
         "mean_log_prob": mean_log_prob,

@@ -6,6 +6,7 @@ that names another class changes it and nothing else.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
@@ -21,6 +22,7 @@ from relax.backends.megatron.mcore import (
     Float16Module,
     GPTModel,
     ModuleSpec,
+    RotaryEmbedding,
     TransformerBlockSubmodules,
     TransformerConfig,
     get_gpt_layer_local_spec,
@@ -135,6 +137,16 @@ def build_model(
         if config.bf16 or config.fp16:
             return Float16Module(config, model)
         return model
+
+
+def forget_models() -> None:
+    """Frees models that nothing uses any more, and the sockets of their groups.
+
+    Modules, hooks and configuration refer to each other in circles, and megatron's
+    rotary embedding keeps itself, with its process group, in a cache of its class.
+    """
+    RotaryEmbedding.forward.cache_clear()
+    gc.collect()
 
 
 def decoded_fields(chosen: Mapping[str, Any], owner: type) -> dict[str, Any]:

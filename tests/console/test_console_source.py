@@ -1,0 +1,236 @@
+"""Following a run folder: replay, live samples, lost drivers, coalescing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from screens import make_run
+from scripted_run import Script, ScriptedRun
+
+from relax.control.run_folder import process_start, read_run_info, write_run_info
+from relax.errors import RecordError
+from relax.events.types import Commanded, CommandPhase, Stage
+from relax_tui.launch import start_driver
+from relax_tui.sources.base import Liveness, coarse_age, coarse_seconds
+from relax_tui.sources.run_folder import RunFolderSource
+
+
+class Collected:
+    """Snapshots that a source posted, with the time of each."""
+
+    def __init__(self):
+        self.snapshots = []
+        self.times = []
+        self._changed = threading.Condition()
+
+    def post(self, snapshot):
+        with self._changed:
+            self.snapshots.append(snapshot)
+            self.times.append(time.monotonic())
+            self._changed.notify_all()
+
+    def wait(self, holds, seconds=10.0):
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: self.snapshots and holds(self.snapshots[-1]), seconds
+            )
+        assert found, self.snapshots[-1:] and self.snapshots[-1].now
+        return self.snapshots[-1]
+
+
+@pytest.fixture
+def follow():
+    sources = []
+
+    def start(run_dir, **more):
+        collected = Collected()
+        source = RunFolderSource(run_dir, **more)
+        source.start(collected.post)
+        sources.append(source)
+        return source, collected
+
+    yield start
+    for source in sources:
+        source.stop()
+
+
+def test_attaching_replays_everything(tmp_path, follow):
+    run = make_run(tmp_path / "run", "finished")
+    run.close()
+    _, collected = follow(tmp_path / "run")
+    snapshot = collected.wait(lambda s: s.now.liveness is Liveness.FINISHED)
+    assert snapshot.header.num_rollout == 200
+    assert len(snapshot.series["rollout/raw_reward"].points) == 4
+    assert snapshot.rollouts == ((1, 0), (1, 1), (1, 2), (1, 3))
+    assert snapshot.viewed.rollout_id == 3
+    figures = {figure.label: figure for figure in snapshot.figures}
+    assert figures["KL"].text == "0"
+    assert figures["KL"].status == "PASS"
+    assert figures["unequal"].text.startswith("0 of ")
+    assert figures["grad_norm"].text == "0.412"
+
+
+def test_samples_are_seen_before_their_rollout_ends(tmp_path, follow):
+    run = make_run(tmp_path / "run", "generating")
+    _, collected = follow(tmp_path / "run")
+    snapshot = collected.wait(lambda s: s.viewed and s.viewed.rollout_id == 4)
+    assert len(snapshot.viewed.rows) == 7
+    assert not snapshot.viewed.complete
+    assert snapshot.progress.done == 7
+    tokens = snapshot.viewed.tokens.sample(0)
+    assert "rollout_log_probs" in tokens.columns
+    assert "not yet" in tokens.absent["log_probs"]
+    run.close()
+
+
+def test_a_driver_that_is_gone_means_lost(tmp_path, follow):
+    run = make_run(tmp_path / "run", "paused")
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    info = replace(
+        read_run_info(tmp_path / "run"),
+        pid=sleeper.pid,
+        process_start=process_start(sleeper.pid),
+    )
+    write_run_info(tmp_path / "run", info)
+    _, collected = follow(tmp_path / "run")
+    collected.wait(lambda s: s.now.liveness is Liveness.PAUSED)
+    sleeper.kill()
+    sleeper.wait()
+    snapshot = collected.wait(lambda s: s.now.liveness is Liveness.LOST)
+    assert str(sleeper.pid) in snapshot.now.detail
+    assert snapshot.now.since == pytest.approx(time.time(), abs=60)
+    assert snapshot.paused is None
+    run.close()
+
+
+def test_a_reused_pid_is_not_the_driver(tmp_path):
+    run = make_run(tmp_path / "run", "paused")
+    info = replace(read_run_info(tmp_path / "run"), process_start=12345)
+    write_run_info(tmp_path / "run", info)
+    snapshot = RunFolderSource(tmp_path / "run").collect()
+    assert snapshot.now.liveness is Liveness.LOST
+    run.close()
+
+
+def test_another_host_is_read_only_and_says_how_to_reach_it(tmp_path):
+    run = make_run(tmp_path / "run", "paused")
+    info = replace(read_run_info(tmp_path / "run"), host="gpu-17")
+    write_run_info(tmp_path / "run", info)
+    snapshot = RunFolderSource(tmp_path / "run").collect()
+    assert snapshot.now.liveness is Liveness.PAUSED
+    assert "ssh gpu-17" in snapshot.header.read_only
+    run.close()
+
+
+def test_ticks_are_coalesced_but_answers_come_at_once(tmp_path, follow):
+    run = make_run(tmp_path / "run", "paused")
+    _, collected = follow(tmp_path / "run")
+    collected.wait(lambda s: s.viewed is not None)
+    before = len(collected.snapshots)
+    for _ in range(20):
+        run.start(4, Stage.GENERATE)
+        run.end(4, Stage.GENERATE)
+        time.sleep(0.1)
+    assert len(collected.snapshots) - before <= 4
+    sent = time.monotonic()
+    run.events.append(
+        Commanded(
+            command_id="x", kind="pause", phase=CommandPhase.ACCEPTED, by="me"
+        )
+    )
+    collected.wait(lambda s: s.commands and s.commands[-1].id == "x")
+    assert time.monotonic() - sent < 0.8
+    run.close()
+
+
+def test_an_idle_run_posts_nothing(tmp_path, follow):
+    run = make_run(tmp_path / "run", "finished")
+    run.close()
+    _, collected = follow(tmp_path / "run")
+    collected.wait(lambda s: s.viewed is not None)
+    before = len(collected.snapshots)
+    time.sleep(2.5)
+    assert len(collected.snapshots) == before
+
+
+def test_history_is_looked_at_and_left(tmp_path, follow):
+    run = make_run(tmp_path / "run", "paused")
+    source, collected = follow(tmp_path / "run")
+    collected.wait(lambda s: s.viewed is not None)
+    source.view((1, 1))
+    snapshot = collected.wait(lambda s: s.viewed.rollout_id == 1)
+    assert not snapshot.following
+    source.view(None)
+    assert collected.wait(lambda s: s.viewed.rollout_id == 3).following
+    run.close()
+
+
+def test_a_driver_that_never_began_is_reported_with_its_words(tmp_path, follow):
+    died = []
+    launch = start_driver(["--no-such-flag", "1"], run_dir=tmp_path / "run")
+    follow(launch.run_dir, driver=launch.process, on_died=died.append)
+    deadline = time.monotonic() + 30
+    while not died and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert died[0].returncode == 2
+    assert "no-such-flag" in str(died[0])
+
+
+def test_a_damaged_record_is_said_not_raised(tmp_path):
+    run = make_run(tmp_path / "run", "finished")
+    run.close()
+    path = tmp_path / "run/steps/a01/000003/samples.arrow"
+    os.truncate(path, 100)
+    snapshot = RunFolderSource(tmp_path / "run").collect()
+    assert "not a whole Arrow file" in snapshot.viewed.note
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    source = RunFolderSource(tmp_path)
+    assert source.collect().now.liveness is Liveness.LOST
+    with pytest.raises(RecordError, match=r"no run\.json"):
+        read_run_info(tmp_path)
+
+
+def test_a_slow_stage_and_a_failure_are_kept(tmp_path):
+    run = ScriptedRun(tmp_path / "run", Script()).open()
+    run.rollout(0)
+    run.flush()
+    from relax.events.types import RunFailed, StageSlow
+
+    run.start(1, Stage.TRAIN)
+    run.events.append(
+        StageSlow(
+            rollout_id=1,
+            stage=Stage.TRAIN,
+            seconds=9.0,
+            median_seconds=0.6,
+            places={"train-1": "worker.py:88 in step"},
+        )
+    )
+    run.flush()
+    snapshot = RunFolderSource(tmp_path / "run").collect()
+    slow = next(line for line in snapshot.stages if line.slow)
+    assert "worker.py:88" in slow.slow
+    run.events.append(
+        RunFailed(what="rank died", code="worker", rank="train-1", lines=("boom",))
+    )
+    run.close()
+    snapshot = RunFolderSource(tmp_path / "run").collect()
+    assert snapshot.now.liveness is Liveness.FAILED
+    assert snapshot.failure.rank == "train-1"
+
+
+def test_ages_are_coarse():
+    ages = [coarse_age(s) for s in (0, 4, 7, 12, 75, 700, 9000)]
+    assert ages == ["now", "3 s", "5 s", "10 s", "1 min", "10 min", "2 h"]
+    assert len({coarse_age(float(s)) for s in range(3600)}) < 30
+    assert coarse_seconds(7.9) == "7 s"
+    assert coarse_seconds(44) == "40 s"
+    assert coarse_seconds(95) == "1:30 min"
