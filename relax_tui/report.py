@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relax.errors import ArgumentError
-from relax_tui.lines import BLANK, Line, Span, fit, plain
+from relax_tui.lines import BLANK, Line, Span, fit, join, plain
 from relax_tui.panes.figures import figure_rows
 from relax_tui.panes.metrics import metric_rows
 from relax_tui.panes.pane import title_rule
@@ -18,7 +18,7 @@ from relax_tui.panes.responses import (
 )
 from relax_tui.panes.sample import conversation, difference_rows, sample_title
 from relax_tui.panes.stages import stage_rows
-from relax_tui.panes.strip import alarm_rows, status_line
+from relax_tui.panes.strip import alarm_rows, clock_line, status_line
 from relax_tui.panes.verdicts import verdict_counts, verdict_rows
 from relax_tui.panes.walk import walk_rows
 from relax_tui.sources.base import RunSnapshot
@@ -39,7 +39,9 @@ def report(snapshot: RunSnapshot, *, glyphs: Glyphs, width: int = 100) -> str:
     Returns:
         Rows without colours or escapes, ending with a newline.
     """
-    rows: list[Line] = [status_line(snapshot, 99, glyphs)]
+    rows: list[Line] = [
+        join([status_line(snapshot, width, glyphs), clock_line(snapshot, width)])
+    ]
     rows += alarm_rows(snapshot, width, glyphs)
     rows += walk_rows(snapshot, width, 40, glyphs)
     for name, right, content in (

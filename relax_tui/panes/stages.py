@@ -11,7 +11,7 @@ from relax_tui.sources.base import RunSnapshot, StageLine, StageState
 from relax_tui.text import visible
 from relax_tui.theme import Glyphs
 
-_SHORT = {
+SHORT_STAGES = {
     "generate": "gen",
     "reward": "rew",
     "ref_log_probs": "ref_lp",
@@ -57,7 +57,7 @@ def startup_rows(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Line]:
 
 
 def _stage(line: StageLine, glyphs: Glyphs) -> Line:
-    name = _SHORT.get(line.stage, line.stage)
+    name = SHORT_STAGES.get(line.stage, line.stage)
     if line.state is StageState.DONE:
         return (
             Span(f"{name} ", "label"),

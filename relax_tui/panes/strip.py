@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from relax_tui.keymap import Where, footer_keys
 from relax_tui.lines import BLANK, Line, Span, beside, fit, join, line_width
 from relax_tui.panes.numbers import clock_text
+from relax_tui.panes.stages import SHORT_STAGES
 from relax_tui.sources.base import Liveness, RunSnapshot
 from relax_tui.text import visible, wrap
 from relax_tui.theme import Glyphs
@@ -24,30 +25,32 @@ _LIVENESS_ROLES = {
 
 
 def status_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
-    """Run, state, place, weights and age in one row."""
+    """Run, state, place and weights in one row."""
     header, now = snapshot.header, snapshot.now
     state = Span(_word(now.liveness), _LIVENESS_ROLES[now.liveness])
-    wide = width >= 100
+    wide = width >= 76
     parts: list[Line] = [(Span(visible(header.name or "?"), "title"),)]
     if wide:
-        parts.append((Span("relax-tui", "dim"),))
-        parts.reverse()
+        parts.insert(0, (Span("relax-tui", "dim"),))
     parts.append((Span(f"{header.mode} {glyphs.arrow} ", "dim"), state))
     if now.rollout_id >= 0 and header.num_rollout:
         place = f"{now.rollout_id}/{header.num_rollout}"
         head = "rollout " if wide else "r"
         parts.append((Span(head, "label"), Span(place, "number")))
-    parts.append(_stage(snapshot))
     if now.weights_version is not None:
         head = "weights v" if wide else "v"
         parts.append((Span(head, "label"), Span(str(now.weights_version), "number")))
-    parts.append(_age(snapshot, wide=wide))
     if header.read_only:
         parts.append((Span("READ-ONLY", "warn"),))
     if header.attempt > 1:
         parts.append((Span(f"attempt {header.attempt}", "dim"),))
-    help_hint: Line = (Span("? help ", "dim"),) if wide else ()
-    return beside((Span(" "), *join(parts)), help_hint, width)
+    return fit((Span(" "), *join(parts)), width, ellipsis=glyphs.ellipsis)
+
+
+def clock_line(snapshot: RunSnapshot, width: int) -> Line:
+    """What changes by itself: the stage that runs, and how old the data are."""
+    line = join([_stage(snapshot, short=width < 30), _age(snapshot)])
+    return (*line, Span(" "))
 
 
 def _word(liveness: Liveness) -> str:
@@ -55,26 +58,26 @@ def _word(liveness: Liveness) -> str:
     return str(liveness).upper() if loud else str(liveness)
 
 
-def _stage(snapshot: RunSnapshot) -> Line:
+def _stage(snapshot: RunSnapshot, *, short: bool) -> Line:
     now = snapshot.now
     if not now.stage or now.liveness.ended:
         return BLANK
+    stage = SHORT_STAGES.get(now.stage, now.stage) if short else now.stage
     if now.liveness is Liveness.PAUSED:
-        return (Span("next ", "label"), Span(now.stage, "number"))
+        return (Span("next ", "label"), Span(stage, "number"))
     progress = snapshot.progress
     count = ""
     if now.stage == "generate" and progress and progress.rollout_id == now.rollout_id:
         count = f" {progress.done}/{progress.total}"
-    return (Span(now.stage, "number"), Span(f"{count} {now.stage_age}", "dim"))
+    return (Span(stage, "number"), Span(f"{count} {now.stage_age}", "dim"))
 
 
-def _age(snapshot: RunSnapshot, *, wide: bool) -> Line:
+def _age(snapshot: RunSnapshot) -> Line:
     now = snapshot.now
     if now.data_age:
         stale = now.data_age.endswith(("min", "h"))
         text = now.data_age if now.data_age == "now" else f"{now.data_age} ago"
-        head = "data " if wide else ""
-        return (Span(head, "label"), Span(text, "warn" if stale else "dim"))
+        return (Span("data ", "label"), Span(text, "warn" if stale else "dim"))
     since = clock_text(now.since)
     return (Span(f"since {since}" if since else "", "dim"),)
 
@@ -143,6 +146,24 @@ class StatusStrip(LineView):
             mark = f" VIEW FROZEN at {self.frozen} "
             return [beside(line, (Span(mark, "notice"),), width)]
         return [line]
+
+
+class ClockStrip(LineView):
+    """The end of the first row, apart: Textual repaints a widget's row from its left
+    edge to the change, so what changes by itself has a narrow widget of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(id="clock")
+        self.snapshot = RunSnapshot()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Draws another snapshot."""
+        self.snapshot = snapshot
+        self.repaint()
+
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        """Stage and age."""
+        return [clock_line(self.snapshot, width)]
 
 
 class AlarmStrip(LineView):

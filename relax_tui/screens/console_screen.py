@@ -6,13 +6,20 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widget import Widget
 
 from relax_tui.keymap import BY_ID, Where, not_here
 from relax_tui.lines import Line, Span, line, plain
 from relax_tui.panes.pane import ListPane, Pane
-from relax_tui.panes.strip import AlarmStrip, FooterBar, MessageLine, StatusStrip
+from relax_tui.panes.strip import (
+    AlarmStrip,
+    ClockStrip,
+    FooterBar,
+    MessageLine,
+    StatusStrip,
+)
 from relax_tui.screens.dialogs import EntryDialog
 from relax_tui.screens.run_actions import RunActions
 from relax_tui.sources.base import RunSnapshot
@@ -28,6 +35,11 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
     DEFAULT_CSS = """
     ConsoleScreen { layers: base; background: ansi_default; overflow: hidden; }
     ConsoleScreen #status, ConsoleScreen #message, ConsoleScreen #footer { height: 1; }
+    ConsoleScreen #edge { height: 1; }
+    ConsoleScreen #clock { width: 42; }
+    ConsoleScreen.-medium #clock { width: 29; }
+    ConsoleScreen.-narrow #clock { width: 24; }
+    ConsoleScreen.-tiny #clock { width: 0; }
     ConsoleScreen.-zoom .pane { display: none; }
     ConsoleScreen.-zoom .pane.-focused { display: block; height: 1fr; }
     """
@@ -48,7 +60,9 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """Edges around the body."""
-        yield StatusStrip()
+        with Horizontal(id="edge"):
+            yield StatusStrip()
+            yield ClockStrip()
         yield AlarmStrip()
         yield from self.compose_body()
         yield MessageLine()
@@ -91,6 +105,7 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
         status = self.query_one(StatusStrip)
         status.frozen = self.console.frozen_at
         status.show(snapshot)
+        self.query_one(ClockStrip).show(snapshot)
         self.query_one(AlarmStrip).show(snapshot)
         self.query_one(FooterBar).show(snapshot)
 

@@ -96,7 +96,7 @@ class RunsScreen(ConsoleScreen):
     RunsScreen #runs { height: 1fr; }
     RunsScreen #guide { height: 9; }
     RunsScreen.-tiny #guide { display: none; }
-    RunsScreen #status { display: none; }
+    RunsScreen #edge { display: none; }
     """
 
     def compose_body(self) -> Iterator[Widget]:

@@ -15,7 +15,15 @@ from relax_tui.terminal import Capabilities
 from relax_tui.theme import ASCII, Colours, Look
 
 GOLDENS = Path(__file__).parent.parent / "goldens" / "screens"
-STORIES = ("generating", "paused", "walk", "lost", "finished", "ref_mismatch", "starting")
+STORIES = (
+    "generating",
+    "paused",
+    "walk",
+    "lost",
+    "finished",
+    "ref_mismatch",
+    "starting",
+)
 SMALL = ((100, 30), (80, 15), (60, 15), (40, 10), (20, 5), (10, 3), (3, 2))
 
 

@@ -140,9 +140,7 @@ def test_ticks_are_coalesced_but_answers_come_at_once(tmp_path, follow):
     assert len(collected.snapshots) - before <= 4
     sent = time.monotonic()
     run.events.append(
-        Commanded(
-            command_id="x", kind="pause", phase=CommandPhase.ACCEPTED, by="me"
-        )
+        Commanded(command_id="x", kind="pause", phase=CommandPhase.ACCEPTED, by="me")
     )
     collected.wait(lambda s: s.commands and s.commands[-1].id == "x")
     assert time.monotonic() - sent < 0.8

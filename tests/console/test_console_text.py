@@ -67,7 +67,8 @@ def test_wrapping_loses_nothing_but_spaces(text, cells):
     assert all(width(piece) <= cells for piece in lines)
     kept = "".join(lines).replace(" ", "")
     assert kept.replace("\u25cc", "") == "".join(
-        visible(part) for part in text.replace("\r\n", "\n").replace("\t", "").split("\n")
+        visible(part)
+        for part in text.replace("\r\n", "\n").replace("\t", "").split("\n")
     ).replace(" ", "").replace("\u25cc", "")
 
 

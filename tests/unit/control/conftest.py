@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from scripted import ScriptedRun, scripted_run
+from scripted_hands import ScriptedRun, scripted_run
 
 
 @pytest.fixture(autouse=True)

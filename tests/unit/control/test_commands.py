@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from scripted import ScriptedRun, scripted_run
+from scripted_hands import ScriptedRun, scripted_run
 
 from relax.control.protocol import CommandKind, Seen
 from relax.controller.loop import StageResult

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from scripted import run_info
+from scripted_hands import run_info
 
 from relax.control.run_folder import (
     DriverState,

@@ -12,7 +12,7 @@ import sys
 
 import aiohttp
 import pytest
-from scripted import ScriptedRun, run_info, scripted_run
+from scripted_hands import ScriptedRun, run_info, scripted_run
 
 from relax.control.client import RunClient
 from relax.control.protocol import CommandKind
