@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from textual import on, work
-from textual.app import App
+from textual import on
 from textual.binding import BindingType
 
-from relax.arguments.environment import state_home
-from relax.errors import RelaxError
-from relax_tui import commands
-from relax_tui.copying import copy_text, write_text
+from relax_tui.commands import RunSession
 from relax_tui.keymap import Where, bindings
-from relax_tui.lines import BLANK, Line, Span, line
+from relax_tui.lines import BLANK, Span, line
 from relax_tui.messages import DriverEnded, RunChosen, SnapshotTaken
 from relax_tui.panes.numbers import clock_text
 from relax_tui.screens.console_screen import ConsoleScreen
-from relax_tui.screens.dialogs import TextDialog
 from relax_tui.screens.live import LiveScreen
 from relax_tui.sources.base import RunSnapshot, RunSource
+from relax_tui.steering import Outcome, SteeringApp
 from relax_tui.terminal import Capabilities, end_on_signals, terminal_is_gone
-from relax_tui.text import visible
 from relax_tui.theme import Look
 
 TERMINAL_SECONDS = 2.0
+WIDTHS: Final[list[tuple[int, str]] | None] = [
+    (0, "-narrow"),
+    (70, "-medium"),
+    (110, "-wide"),
+]
+HEIGHTS: Final[list[tuple[int, str]] | None] = [
+    (0, "-tiny"),
+    (12, "-short"),
+    (30, "-tall"),
+]
 OpenRun = Callable[[Path, "ConsoleApp"], RunSource]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How the console ended: an exit code, and words for the shell."""
-
-    returncode: int = 0
-    words: str = ""
-
-
-class ConsoleApp(App[Outcome], inherit_bindings=False):
+class ConsoleApp(SteeringApp, inherit_bindings=False):
     """Shows one run, or the list of runs.
 
     Args:
@@ -54,16 +49,8 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [
-        (0, "-narrow"),
-        (70, "-medium"),
-        (110, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [
-        (0, "-tiny"),
-        (12, "-short"),
-        (30, "-tall"),
-    ]
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
 
     def __init__(
         self,
@@ -72,25 +59,20 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
         run_dir: Path | None = None,
         capabilities: Capabilities | None = None,
     ) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(capabilities)
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self._open_run = open_run
         self._run_dir = run_dir
-        self._capabilities = capabilities
         self.look = capabilities.look if capabilities else Look()
-        self.newest = RunSnapshot()
-        self.shown = self.newest
         self.frozen_at = ""
-        self.message: Line = BLANK
         self._source: RunSource | None = None
-        self._session: commands.RunSession | None = None
 
     # Life
 
     def on_mount(self) -> None:
         """Puts the first screen up; data come behind it."""
-        if self._capabilities is not None:
+        if self.capabilities is not None:
             end_on_signals(asyncio.get_running_loop(), self.exit)
             self.set_interval(TERMINAL_SECONDS, self._watch_terminal)
         if self._run_dir is None:
@@ -110,7 +92,7 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
         self.call_after_refresh(self._start_source, run_dir)
 
     def _start_source(self, run_dir: Path) -> None:
-        self._session = commands.RunSession(run_dir)
+        self.session = RunSession(run_dir)
         self._source = self._open_run(run_dir, self)
         self._source.start(lambda snapshot: self._post(snapshot))
 
@@ -129,18 +111,15 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
     async def on_unmount(self) -> None:
         """Ends the collector and the connection."""
         self.close_run()
-        if self._session is not None:
-            await self._session.close()
+        if self.session is not None:
+            await self.session.close()
 
     @on(SnapshotTaken)
     def _taken(self, event: SnapshotTaken) -> None:
         self.newest = event.snapshot
         if not self.frozen_at:
             self._show_newest()
-        if self._session is not None:
-            words = commands.outcome_words(self.newest, self._session.sent)
-            if words is not None and words != self.message:
-                self.tell(words)
+        self.tell_outcome()
 
     @on(DriverEnded)
     def _driver_ended(self, event: DriverEnded) -> None:
@@ -157,14 +136,6 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
             if isinstance(screen, ConsoleScreen) and screen.is_current:
                 screen.show(self.shown)
 
-    @property
-    def top(self) -> ConsoleScreen | None:
-        """The screen that keys go to, below any dialog."""
-        for screen in reversed(self.screen_stack):
-            if isinstance(screen, ConsoleScreen):
-                return screen
-        return None
-
     # Keys
 
     def action_press(self, key_id: str) -> None:
@@ -175,12 +146,6 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
         """Hands a key to the screen in front."""
         if self.top is not None:
             self.top.press(key_id)
-
-    def tell(self, message: Line) -> None:
-        """Shows a message on whatever screen is in front."""
-        self.message = message
-        if self.top is not None:
-            self.top.say(message)
 
     def go_back(self) -> None:
         """One screen back, or out; the run goes on either way."""
@@ -239,71 +204,3 @@ class ConsoleApp(App[Outcome], inherit_bindings=False):
         found = [place for place in self.newest.rollouts if place[1] == rollout_id]
         if found and self._source is not None:
             self._source.view(found[-1])
-
-    # The run
-
-    @work(group="commands")
-    async def send(self, key_id: str, *, conditions: tuple[str, ...] = ()) -> None:
-        """Sends a command and says what became of it."""
-        kind = commands.COMMANDS[key_id].kind
-        if self._session is None:
-            return
-        self.tell(commands.sent_words(kind))
-        command_id = commands.new_command_id()
-        try:
-            answer = await self._session.send(
-                key_id, self.shown, conditions=conditions, command_id=command_id
-            )
-        except RelaxError as error:
-            self.tell(commands.failed_words(kind, error))
-            return
-        done = commands.outcome_words(self.newest, {command_id: kind})
-        self.tell(done or commands.answer_words(kind, answer))
-
-    @work(group="stacks", exclusive=True)
-    async def ask_stacks(self) -> None:
-        """Asks for the stacks of all processes and shows them."""
-        if self._session is None:
-            return
-        self.tell(commands.sent_words("stacks"))
-        try:
-            stacks = await self._session.stacks()
-        except RelaxError as error:
-            self.tell(commands.failed_words("stacks", error))
-            return
-        parts = [f"== {name}\n{text}" for name, text in stacks.stacks.items()]
-        parts += [
-            f"== {name}: no answer, {why}" for name, why in stacks.missing.items()
-        ]
-        self.tell(line(Span(f" stacks of {len(stacks.stacks)} processes", "good")))
-        self.push_screen(TextDialog(title="stacks", content="\n".join(parts)))
-
-    # Copying out
-
-    def copy_out(self, text: str, name: str, *, to_clipboard: bool = True) -> None:
-        """Copies a text out and says what was tried."""
-        folder = state_home() / "relax" / "copied"
-        tmux = self._capabilities.tmux if self._capabilities else False
-        try:
-            if to_clipboard:
-                done = copy_text(text, name, folder=folder, tmux=tmux)
-                if done.osc52:
-                    self.copy_to_clipboard(text)
-                self._copied(f"{name}: {done.way}; also in {done.path}")
-            else:
-                self._copied(f"{name}: {write_text(text, name, folder=folder)}")
-        except OSError as error:
-            self._copied(f"{name}: not copied: {error}", role="bad")
-
-    def _copied(self, text: str, *, role: str = "good") -> None:
-        self.tell(line(Span(f" {visible(text)}", role)))
-
-    def page(self, text: str, name: str) -> None:
-        """Opens a text in the pager, and comes back."""
-        pager = self._capabilities.pager if self._capabilities else "less"
-        try:
-            path = write_text(text, name, folder=state_home() / "relax" / "copied")
-            with self.suspend():
-                subprocess.run([*pager.split(), str(path)], check=False)
-        except Exception as error:  # noqa: BLE001 - no driver can suspend in tests
-            self._copied(f"{name}: the pager did not open: {error}", role="bad")

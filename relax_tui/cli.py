@@ -1,4 +1,4 @@
-"""The command line. Textual, Arrow and aiohttp are imported only where they are used."""
+"""The command line; Textual, Arrow and aiohttp are imported only where used."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def console(
 
 
 @app.command()
-def demo(
+def demo(  # noqa: PLR0913, PLR0917 - one parameter an option is how Typer works
     model: Annotated[str, typer.Option(help="tiny, smollm2, or a path.")] = "tiny",
     seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
     fault: Annotated[str, typer.Option(help="Inject a known fault (a drill).")] = "",
@@ -155,7 +155,7 @@ def tell(
         list[str] | None, typer.Option(help="For set-stops: a stop condition.")
     ] = None,
 ) -> None:
-    """Give a run a command: pause, continue, step-stage, step-rollout, set-stops, …"""
+    """Give a run a command: pause, continue, step-stage, step-rollout, set-stops."""
     _tell(wanted, command, tuple(when or ()))
 
 
@@ -241,8 +241,8 @@ def _print_runs() -> None:
     for summary in runs:
         place = summary.place or "-"
         print(
-            f"{summary.name:<20} {summary.state:<10} {place:>9}  {summary.last_event:<16}"
-            f"  {summary.run_dir}"
+            f"{summary.name:<20} {summary.state:<10} {place:>9}"
+            f"  {summary.last_event:<16}  {summary.run_dir}"
         )
     if not runs:
         print("no run yet: `relax-tui demo` starts one, `relax-tui --help` says more")
@@ -266,8 +266,8 @@ def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
     import asyncio
 
     from relax.control.client import RunClient
-    from relax.control.protocol import CommandKind
     from relax.errors import ArgumentError
+    from relax.events.types import CommandKind
 
     known = [kind.value for kind in CommandKind]
     if command not in known:

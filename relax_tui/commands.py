@@ -1,8 +1,8 @@
 """Commands for the run: what each does, how it is asked for, and what became of it.
 
-Pressing a key says "sent" at once; the answer says accepted or refused and for which safe
-point it waits; the run's own event says done, and after how long. The same command can
-be given from a shell, and the dialog shows how.
+Pressing a key says "sent" at once; the answer says accepted or refused and for which
+safe point it waits; the run's own event says done, and after how long. The same command
+can be given from a shell, and the dialog shows how.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunCommand:
         effect: What will happen, in one sentence, for the dialog.
         asks: States in which it is confirmed first. A paused run is held already: going
             on, by one stage or for good, is what a debugger's keys do without asking.
-        at_safe_point: Whether it is judged against the rollout and stage that were seen.
+        at_safe_point: Whether it is judged by the rollout and stage that were seen.
     """
 
     kind: str

@@ -10,9 +10,10 @@ from relax.arguments.environment import state_home
 from relax_tui.terminal import Capabilities, tty_kept_clean
 
 if TYPE_CHECKING:
-    from relax_tui.app import ConsoleApp, Outcome
+    from relax_tui.app import ConsoleApp
     from relax_tui.launch import DriverDied
     from relax_tui.sources.run_folder import RunFolderSource
+    from relax_tui.steering import Outcome
 
 
 def draw(
@@ -36,7 +37,8 @@ def draw(
         Exit code and words for the shell.
     """
     # Textual takes a third of a second; `ls` and `show` do without it.
-    from relax_tui.app import ConsoleApp, Outcome  # noqa: PLC0415
+    from relax_tui.app import ConsoleApp  # noqa: PLC0415
+    from relax_tui.steering import Outcome  # noqa: PLC0415
 
     def open_run(folder: Path, app: ConsoleApp) -> RunFolderSource:
         # The event log's readers are not needed for the first paint.

@@ -1,7 +1,7 @@
 """Copying out of a terminal that may sit behind tmux and SSH.
 
-The text is always written to a file too, and the message says what was tried: a terminal
-does not acknowledge a clipboard sequence, so success is never claimed.
+The text is always written to a file too, and the message says what was tried: a
+terminal does not acknowledge a clipboard sequence, so success is never claimed.
 """
 
 from __future__ import annotations

@@ -88,12 +88,12 @@ KEYS: Final[tuple[Key, ...]] = (
     # Moving
     _key("up", "k up", "up", "One line up.", _MOVE),
     _key("down", "j down", "down", "One line down.", _MOVE),
-    _key("left", "h left", "left", "To the left: the pane before, or the sample before.",
+    _key("left", "h left", "left", "The pane before, or the sample before.",
          _MOVE, where=_RUN_SCREENS),
-    _key("right", "l right", "right", "To the right: the next pane or the next sample.",
+    _key("right", "l right", "right", "The next pane, or the next sample.",
          _MOVE, where=_RUN_SCREENS),
     _key("top", "g home", "first", "To the first line.", _MOVE),
-    _key("bottom", "G end", "last", "To the last line; a growing list is then followed.",
+    _key("bottom", "G end", "last", "To the last line; a growing list is followed.",
          _MOVE),
     _key("page_up", "pageup ctrl+u", "page up", "One page up.", _MOVE, shown="PgUp"),
     _key("page_down", "pagedown ctrl+d", "page down", "One page down.", _MOVE,
@@ -127,7 +127,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("search_previous", "N", "match before", "To the match before.", _VIEW),
     _key("freeze", "space", "freeze", "Freeze or unfreeze the view; the run goes on.",
          _VIEW, where=_RUN_SCREENS, footer=62, shown="Spc"),
-    _key("zoom", "z", "zoom", "Give the focused pane the whole screen, and back.", _VIEW,
+    _key("zoom", "z", "zoom", "The focused pane alone, and back.", _VIEW,
          where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), footer=64),
     *(
         _key(f"pane_{number}", str(number), f"pane {number}",
@@ -144,7 +144,7 @@ KEYS: Final[tuple[Key, ...]] = (
          where=_RUN_SCREENS, footer=11),
     _key("step_stage", "s", "step", "Run one stage, then pause.", _RUN,
          where=_RUN_SCREENS, footer=12),
-    _key("step_rollout", "S", "step rollout", "Run one whole rollout, then pause.", _RUN,
+    _key("step_rollout", "S", "step rollout", "Run one rollout, then pause.", _RUN,
          where=_RUN_SCREENS, footer=13),
     _key("stop_when", "b", "stop when", "Set the conditions at which the run pauses.",
          _RUN, where=_RUN_SCREENS, footer=14),
@@ -164,7 +164,7 @@ KEYS: Final[tuple[Key, ...]] = (
          where=_RUN_SCREENS, footer=31),
     _key("dump", "d", "dump", "Dump this step, to be replayed elsewhere.", _DEBUG,
          where=_RUN_SCREENS, footer=5,
-         later="start the run with --save-debug-rollout-data or --dump-details instead"),
+         later="start the run with --save-debug-rollout-data or --dump-details"),
     _key("replay", "r", "replay", "Replay a step from its dump.", _DEBUG,
          where=_RUN_SCREENS, footer=6,
          later="start a run with --load-debug-rollout-data instead"),
@@ -177,7 +177,7 @@ KEYS: Final[tuple[Key, ...]] = (
     # Tokens
     _key("subtract", "equals_sign", "compare", "Choose what to subtract from what.",
          _TOKENS, where=_STEP, footer=20, shown="="),
-    _key("next_unequal", "u", "next unequal", "To the next token that differs.", _TOKENS,
+    _key("next_unequal", "u", "next unequal", "The next token that differs.", _TOKENS,
          where=_STEP, footer=21),
     _key("previous_unequal", "U", "unequal before", "To the differing token before.",
          _TOKENS, where=_STEP),
@@ -226,4 +226,5 @@ def footer_keys(where: Where) -> list[Key]:
 def not_here(key: Key, where: Where) -> str:
     """Why a key does nothing on a screen, as one sentence."""
     places = ", ".join(sorted(key.where))
-    return f"{key.display} ({key.label}) does nothing on the {where} screen; it works on: {places}"
+    what = f"{key.display} ({key.label})"
+    return f"{what} does nothing on the {where} screen; it works on: {places}"

@@ -1,7 +1,7 @@
 """What panes draw: lines of spans, each span a text and the role it plays.
 
-A role says what a text *means* (bad, number, title …); `relax_tui.theme` decides how that
-looks. Panes are functions from snapshots to lines, so the same functions serve the
+A role says what a text *means* (bad, number, title …); `relax_tui.theme` decides how
+that looks. Panes are functions from snapshots to lines, so the same functions serve the
 screen and the headless report.
 """
 
@@ -80,7 +80,7 @@ def join(parts: Iterable[Line], separator: str = "  ") -> Line:
 
 
 def beside(left: Line, right: Line, width: int) -> Line:
-    """Left-aligned and right-aligned parts of one line; the right one gives way last."""
+    """Left-aligned and right-aligned parts of one line; the left one gives way."""
     room = width - line_width(right)
     if room < 8:
         return fit(left, width)

@@ -123,7 +123,7 @@ def find_run(wanted: str | None) -> Path:
     """The run folder that a person means.
 
     Args:
-        wanted: A folder, a run id, a name, or the beginning of either; None: the newest.
+        wanted: A folder, a run id, a name, or the beginning of one; None: the newest.
 
     Raises:
         ArgumentError: None fits, or several do.

@@ -1,10 +1,10 @@
 """The one boundary between text from outside and the terminal.
 
 Model responses, prompts, log lines, file names and error texts are hostile input: an
-escape sequence in a response must not reach the terminal, and a bracket must not be read
-as markup. `visible` turns everything that a terminal would obey, hide or reorder into a
-form that a person can see; whatever is drawn has gone through it. Widths are counted in
-terminal cells, never in characters.
+escape sequence in a response must not reach the terminal, and a bracket must not be
+read as markup. `visible` turns everything that a terminal would obey, hide or reorder
+into a form that a person can see; whatever is drawn has gone through it. Widths are
+counted in terminal cells, never in characters.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def visible(text: str, *, ascii_only: bool = False) -> str:
     r"""The text with everything a terminal would obey or hide made visible.
 
     C0 controls become their pictures (``␛``, ``↵`` for a newline), C1 controls, bidi
-    controls, invisible and unassigned characters ``\xNN`` or ``\uNNNN``; a combining mark
-    without a base gets a dotted circle. Applying it twice changes nothing.
+    controls, invisible and unassigned characters ``\xNN`` or ``\uNNNN``; a combining
+    mark without a base gets a dotted circle. Applying it twice changes nothing.
 
     Args:
         text: Text from outside.

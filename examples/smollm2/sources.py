@@ -6,6 +6,7 @@ repeated call goes on where the last one was stopped.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -151,6 +152,10 @@ def once(folder: Path, make: Callable[[Path], None]) -> Path:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     make(fresh)
+    for path in fresh.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
     fresh.rename(folder)
     return folder
 

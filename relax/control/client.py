@@ -14,7 +14,6 @@ import pydantic
 
 from relax.control.protocol import (
     CommandAnswer,
-    CommandKind,
     CommandRequest,
     RunStatus,
     Seen,
@@ -27,6 +26,7 @@ from relax.control.run_folder import (
     read_run_info,
 )
 from relax.errors import ControlError
+from relax.events.types import CommandKind
 
 ANSWER_SECONDS = 10.0
 _Answer = TypeVar("_Answer", CommandAnswer, RunStatus, Stacks)

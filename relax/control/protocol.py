@@ -12,31 +12,17 @@ type ``command`` with the same id.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from relax.events.types import CommandKind
 
 PROTOCOL_VERSION = 1
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CommandKind(StrEnum):
-    """Commands of a run. The first block acts at safe points, the second at once."""
-
-    PAUSE = "pause"
-    CONTINUE = "continue"
-    STEP_STAGE = "step-stage"
-    STEP_ROLLOUT = "step-rollout"
-    SET_STOPS = "set-stops"
-    WITHDRAW = "withdraw"
-
-    ABORT_GENERATION = "abort-generation"
-    STOP = "stop"
-    KILL = "kill"
 
 
 class Seen(_Message):

@@ -18,7 +18,6 @@ from typing import Any
 from relax.control.protocol import (
     ActionState,
     CommandAnswer,
-    CommandKind,
     CommandRequest,
     RunStatus,
     Stacks,
@@ -35,7 +34,6 @@ from relax.controller.state import (
     HurryUp,
     Input,
     Instruction,
-    Kind,
     Pause,
     Phase,
     Resume,
@@ -52,6 +50,7 @@ from relax.errors import ArgumentError, InternalError
 from relax.events.append import EventWriter
 from relax.events.types import (
     Commanded,
+    CommandKind,
     CommandPhase,
     Continued,
     Heartbeat,
@@ -182,7 +181,7 @@ class Controller:
                 return CommandAnswer(id=request.id, accepted=False, reason=str(error))
         command = Command(
             id=request.id,
-            kind=Kind(request.kind),
+            kind=request.kind,
             by=request.by,
             attempt=request.seen.attempt,
             mode=request.seen.mode,
@@ -198,7 +197,7 @@ class Controller:
 
     def stop(self, by: str, *, at_once: bool = False) -> None:
         """Stops at the next safe point, or by force; a signal's way in."""
-        kind = Kind.KILL if at_once else Kind.STOP
+        kind = CommandKind.KILL if at_once else CommandKind.STOP
         if not refusal(self.state, kind):
             self._react(Command(id=f"signal-{time.time_ns()}", kind=kind, by=by))
 
@@ -217,7 +216,7 @@ class Controller:
             stage_seconds=time.monotonic() - self._stage_began if running else 0.0,
             pending=(state.wish.command_id,) if state.wish else (),
             stop_conditions=state.stops,
-            actions={kind.value: self._action(kind) for kind in Kind},
+            actions={kind.value: self._action(kind) for kind in CommandKind},
             processes=dict(self._hands.processes()),
         )
 
@@ -225,7 +224,7 @@ class Controller:
         """Stacks of all processes (`relax.control.server.Commanded`)."""
         return await self._hands.stacks()
 
-    def _action(self, kind: Kind) -> ActionState:
+    def _action(self, kind: CommandKind) -> ActionState:
         reason = refusal(self.state, kind)
         return ActionState(possible=not reason, reason=reason)
 
@@ -316,7 +315,7 @@ class Controller:
         if self._pause_limit is None:
             return
         command = Command(
-            id=f"limit-{time.time_ns()}", kind=Kind.CONTINUE, by="--pause-limit"
+            id=f"limit-{time.time_ns()}", kind=CommandKind.CONTINUE, by="--pause-limit"
         )
         loop = asyncio.get_running_loop()
         self._pause_timer = loop.call_later(self._pause_limit, self._react, command)

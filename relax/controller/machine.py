@@ -24,7 +24,6 @@ from relax.controller.state import (
     HurryUp,
     Input,
     Instruction,
-    Kind,
     Outcome,
     Pause,
     Phase,
@@ -37,9 +36,9 @@ from relax.controller.state import (
     Withdrawn,
 )
 from relax.errors import InternalError
-from relax.events.types import Stage
+from relax.events.types import CommandKind, Stage
 
-_STEPS = (Kind.STEP_STAGE, Kind.STEP_ROLLOUT)
+_STEPS = (CommandKind.STEP_STAGE, CommandKind.STEP_ROLLOUT)
 
 
 def react(state: ControllerState, happened: Input) -> Outcome:
@@ -64,21 +63,21 @@ def react(state: ControllerState, happened: Input) -> Outcome:
             return _command(state, happened)
 
 
-def refusal(state: ControllerState, kind: Kind) -> str:
+def refusal(state: ControllerState, kind: CommandKind) -> str:
     """Why a command is not possible now; '' when it is."""
     if state.phase is Phase.ENDED:
         return "the run has ended"
-    if state.phase is Phase.STOPPING and kind is not Kind.KILL:
+    if state.phase is Phase.STOPPING and kind is not CommandKind.KILL:
         return "the run is stopping"
     match kind:
-        case Kind.PAUSE:
+        case CommandKind.PAUSE:
             return _pause_refusal(state)
-        case Kind.CONTINUE | Kind.STEP_STAGE | Kind.STEP_ROLLOUT:
+        case CommandKind.CONTINUE | CommandKind.STEP_STAGE | CommandKind.STEP_ROLLOUT:
             return _resume_refusal(state, kind)
-        case Kind.ABORT_GENERATION:
+        case CommandKind.ABORT_GENERATION:
             generating = state.phase is Phase.RUNNING and state.stage is Stage.GENERATE
             return "" if generating else "nothing is being generated"
-        case Kind.WITHDRAW:
+        case CommandKind.WITHDRAW:
             return "" if state.wish else "no command waits for a safe point"
         case _:
             return ""
@@ -133,7 +132,7 @@ def _step_is_due(state: ControllerState) -> bool:
     wish = state.wish
     if wish is None:
         return False
-    return wish.kind is not Kind.STEP_ROLLOUT or state.last is state.stages[-1]
+    return wish.kind is not CommandKind.STEP_ROLLOUT or state.last is state.stages[-1]
 
 
 def _walk_stops_after(state: ControllerState) -> bool:
@@ -179,23 +178,23 @@ def _command(state: ControllerState, command: Command) -> Outcome:
     if reason:
         return state, (Answer(command=command, accepted=False, reason=reason),)
     match command.kind:
-        case Kind.PAUSE:
+        case CommandKind.PAUSE:
             return _accept_wish(state, command)
-        case Kind.CONTINUE:
+        case CommandKind.CONTINUE:
             return _accept_resume(replace(state, wish=None), command)
-        case Kind.STEP_STAGE | Kind.STEP_ROLLOUT:
+        case CommandKind.STEP_STAGE | CommandKind.STEP_ROLLOUT:
             return _accept_resume(_wishing(state, command), command)
-        case Kind.SET_STOPS:
+        case CommandKind.SET_STOPS:
             done = _done(command)
             stops = SetStops(conditions=command.conditions)
             accepted = Answer(command=command, accepted=True)
             return replace(state, stops=command.conditions), (accepted, stops, done)
-        case Kind.WITHDRAW:
+        case CommandKind.WITHDRAW:
             return _withdraw(state, command)
-        case Kind.ABORT_GENERATION:
+        case CommandKind.ABORT_GENERATION:
             answer = Answer(command=command, accepted=True)
             return state, (answer, AbortGeneration(), _done(command))
-        case Kind.STOP | Kind.KILL:
+        case CommandKind.STOP | CommandKind.KILL:
             return _accept_stop(state, command)
 
 
@@ -225,7 +224,7 @@ def _accept_resume(state: ControllerState, command: Command) -> Outcome:
 
 def _accept_stop(state: ControllerState, command: Command) -> Outcome:
     answer = Answer(command=command, accepted=True)
-    at_once = command.kind is Kind.KILL
+    at_once = command.kind is CommandKind.KILL
     if state.phase is Phase.PAUSED:
         ended, finish = _finish(state, "stopped")
         return ended, (answer, Resume(by=command.by), _done(command), *finish)
@@ -256,12 +255,12 @@ def _pause_refusal(state: ControllerState) -> str:
     return ""
 
 
-def _resume_refusal(state: ControllerState, kind: Kind) -> str:
+def _resume_refusal(state: ControllerState, kind: CommandKind) -> str:
     if state.phase is Phase.PAUSED:
         return ""
     if state.wish is not None:
         return f"a {state.wish.kind} by {state.wish.by} has not reached its safe point"
-    what = "continue" if kind is Kind.CONTINUE else "step"
+    what = "continue" if kind is CommandKind.CONTINUE else "step"
     return f"the run is {state.phase}, there is nothing to {what}; pause it first"
 
 
@@ -271,7 +270,10 @@ def _stale(state: ControllerState, command: Command) -> str:
     if command.mode is not None and command.mode != state.mode:
         return f"the run is in {state.mode} mode now, not {command.mode}"
     # Only what resumes depends on the very place: a pause or stop is right anywhere.
-    if command.kind not in (Kind.CONTINUE, *_STEPS) or state.phase is not Phase.PAUSED:
+    if (
+        command.kind not in (CommandKind.CONTINUE, *_STEPS)
+        or state.phase is not Phase.PAUSED
+    ):
         return ""
     seen = (command.rollout_id, command.stage)
     now = (state.rollout_id, str(state.stage))

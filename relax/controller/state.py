@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from relax.events.types import Mode, Stage
+from relax.events.types import CommandKind, Mode, Stage
 
 FULL_STAGES = tuple(Stage)
 
@@ -24,26 +24,12 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-class Kind(StrEnum):
-    """Commands, as `relax.control.protocol.CommandKind` spells them."""
-
-    PAUSE = "pause"
-    CONTINUE = "continue"
-    STEP_STAGE = "step-stage"
-    STEP_ROLLOUT = "step-rollout"
-    SET_STOPS = "set-stops"
-    WITHDRAW = "withdraw"
-    ABORT_GENERATION = "abort-generation"
-    STOP = "stop"
-    KILL = "kill"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wish:
     """An accepted command that waits for a safe point."""
 
     command_id: str
-    kind: Kind
+    kind: CommandKind
     by: str
 
 
@@ -98,7 +84,7 @@ class Command:
     """A command, with what its sender saw (None: whatever is now)."""
 
     id: str
-    kind: Kind
+    kind: CommandKind
     by: str
     attempt: int | None = None
     mode: str | None = None
@@ -149,7 +135,7 @@ class Done:
     """A command was carried out."""
 
     command_id: str
-    kind: Kind
+    kind: CommandKind
     by: str
 
 
@@ -158,7 +144,7 @@ class Withdrawn:
     """An accepted command was taken back."""
 
     command_id: str
-    kind: Kind
+    kind: CommandKind
     by: str
 
 

@@ -267,6 +267,21 @@ class VerdictGiven(Payload):
     verdict: Mapping[str, Any]
 
 
+class CommandKind(StrEnum):
+    """Commands of a run. The first block acts at safe points, the second at once."""
+
+    PAUSE = "pause"
+    CONTINUE = "continue"
+    STEP_STAGE = "step-stage"
+    STEP_ROLLOUT = "step-rollout"
+    SET_STOPS = "set-stops"
+    WITHDRAW = "withdraw"
+
+    ABORT_GENERATION = "abort-generation"
+    STOP = "stop"
+    KILL = "kill"
+
+
 class CommandPhase(StrEnum):
     """How far a command is."""
 
@@ -282,14 +297,13 @@ class Commanded(Payload):
 
     Attributes:
         command_id: The request's own id.
-        kind: `relax.control.protocol.CommandKind` value.
         by: Who asked, e.g. ``alice@login1:4242``.
         reason: Why it was refused, or what was done.
     """
 
     type: ClassVar[str] = "command"
     command_id: str
-    kind: str
+    kind: CommandKind
     phase: CommandPhase
     by: str
     reason: str = ""

@@ -1,0 +1,1 @@
+"""Regions of the screens: functions from snapshots to lines."""

@@ -46,9 +46,7 @@ def difference_rows(
     if tokens is None:
         text = " tokens are not carried in this record"
         return [(Span(text, "dim"),)]
-    rows: list[Line] = []
-    for pairing in PAIRINGS[:2]:
-        rows.append(_strip_row(tokens, pairing, width, glyphs))
+    rows = [_strip_row(tokens, pairing, width, glyphs) for pairing in PAIRINGS[:2]]
     worst = _worst_row(tokens, glyphs)
     return [*rows, worst] if worst else rows
 

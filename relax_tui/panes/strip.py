@@ -49,7 +49,8 @@ def status_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
 
 def clock_line(snapshot: RunSnapshot, width: int) -> Line:
     """What changes by itself: the stage that runs, and how old the data are."""
-    line = join([_stage(snapshot, short=width < 30), _age(snapshot)])
+    short = width < 30
+    line = join([_stage(snapshot, short=short), _age(snapshot, short=width < 25)])
     return (*line, Span(" "))
 
 
@@ -72,12 +73,13 @@ def _stage(snapshot: RunSnapshot, *, short: bool) -> Line:
     return (Span(stage, "number"), Span(f"{count} {now.stage_age}", "dim"))
 
 
-def _age(snapshot: RunSnapshot) -> Line:
+def _age(snapshot: RunSnapshot, *, short: bool) -> Line:
     now = snapshot.now
     if now.data_age:
         stale = now.data_age.endswith(("min", "h"))
         text = now.data_age if now.data_age == "now" else f"{now.data_age} ago"
-        return (Span("data ", "label"), Span(text, "warn" if stale else "dim"))
+        head = "" if short else "data "
+        return (Span(head, "label"), Span(text, "warn" if stale else "dim"))
     since = clock_text(now.since)
     return (Span(f"since {since}" if since else "", "dim"),)
 
@@ -149,8 +151,11 @@ class StatusStrip(LineView):
 
 
 class ClockStrip(LineView):
-    """The end of the first row, apart: Textual repaints a widget's row from its left
-    edge to the change, so what changes by itself has a narrow widget of its own."""
+    """The end of the first row: what changes by itself.
+
+    It is a widget apart because Textual repaints a row from its widget's left edge to
+    the change: a narrow widget sends few bytes.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="clock")
@@ -194,7 +199,7 @@ class AlarmStrip(LineView):
 
 
 class MessageLine(LineView):
-    """One row for answers: sent, accepted, refused, done, and why a key does nothing."""
+    """One row for answers: sent, accepted, refused, done; why a key does nothing."""
 
     def __init__(self) -> None:
         super().__init__(id="message")

@@ -321,7 +321,7 @@ def _under(value: float | None, cells: int, *, masked: bool, glyphs: Glyphs) -> 
 
 def ulps(tokens: SampleTokens, pairing: Pairing) -> tuple[int | None, ...]:
     """Distance in float32 steps a token; None where either side is not finite."""
-    # numpy comes with Arrow, which has read these tokens; the console starts without it.
+    # numpy came with Arrow, which read these tokens; the start does without both.
     import numpy as np  # noqa: PLC0415
 
     from relax.measure.difference import ulp_distance  # noqa: PLC0415

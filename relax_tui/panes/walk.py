@@ -54,16 +54,16 @@ _LOG_PROBS = WalkStop(
         "log_probs_vs_rollout",
         "rewards_have_signal",
     ),
-    means="Before any training policy and reference are the same model: every token must"
-    " agree to the bit and KL must be 0. A small difference is a kernel that is not"
-    " deterministic, a large one other weights, another template or temperature.",
+    means="Before any training policy and reference are the same model: every token"
+    " must agree to the bit and KL must be 0. A small difference is a kernel that is"
+    " not deterministic, a large one other weights, another template or temperature.",
     next="do the first train step",
 )
 _FIRST_STEP = WalkStop(
     title="check 3 · KL 0 and a small grad_norm at the first step",
     rules=("first_step_kl", "grad_norm", "ppo_kl"),
-    means="With one train step a rollout the first KL is 0. A large grad_norm here points"
-    " at Megatron or Transformer Engine, for MoE models at --moe-permute-fusion.",
+    means="With one train step a rollout the first KL is 0. A large grad_norm here"
+    " points at Megatron or Transformer Engine, for MoE at --moe-permute-fusion.",
     next="send the new weights to the engine",
 )
 _END = WalkStop(

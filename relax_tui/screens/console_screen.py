@@ -38,7 +38,7 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
     ConsoleScreen #edge { height: 1; }
     ConsoleScreen #clock { width: 42; }
     ConsoleScreen.-medium #clock { width: 29; }
-    ConsoleScreen.-narrow #clock { width: 24; }
+    ConsoleScreen.-narrow #clock { width: 20; }
     ConsoleScreen.-tiny #clock { width: 0; }
     ConsoleScreen.-zoom .pane { display: none; }
     ConsoleScreen.-zoom .pane.-focused { display: block; height: 1fr; }

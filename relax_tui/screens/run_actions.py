@@ -79,7 +79,7 @@ class RunActions:
             command=command_line(key_id, snapshot.header.run_dir),
         )
 
-        def answered(yes: bool | None) -> None:
+        def answered(yes: bool | None) -> None:  # noqa: FBT001 - Textual calls it
             if yes:
                 console.send(key_id)
             else:

@@ -1,4 +1,4 @@
-"""Triage: verdicts left, worst first; right the evidence, causes and the next command."""
+"""Triage: verdicts left, worst first; right evidence, causes, the next command."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Where snapshots of a run come from."""

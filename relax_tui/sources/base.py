@@ -67,7 +67,7 @@ class Now:
         detail: Why, as one phrase (who paused it, the error, the last sign of life).
         rollout_id: Rollout that runs, or whose stage comes next; -1 before the first.
         stage: Stage that runs, or comes next when paused; '' before the first.
-        stage_age: How long the stage has been running, in coarse steps; '' if none runs.
+        stage_age: How long the stage has been running, coarsely; '' if none runs.
         data_age: How old the newest event is, in coarse steps; '' when nothing ages.
     """
 
@@ -378,35 +378,3 @@ class RunSource(Protocol):
 
     def view(self, rollout: tuple[int, int] | None) -> None:
         """Asks for another rollout to be looked at; None follows the newest."""
-
-
-def coarse_age(seconds: float) -> str:
-    """An age in steps so coarse that an idle screen hardly changes.
-
-    Args:
-        seconds: The age.
-
-    Returns:
-        E.g. ``now`` (below 3 s), ``5 s``, ``30 s``, ``2 min``, ``3 h``.
-    """
-    if seconds < 3:
-        return "now"
-    for limit, step in ((10, 5), (60, 10)):
-        if seconds < limit:
-            return f"{max(int(seconds // step) * step, 3)} s"
-    if seconds < 3600:
-        minutes = int(seconds // 60)
-        return f"{minutes if minutes < 5 else minutes // 5 * 5} min"
-    return f"{int(seconds // 3600)} h"
-
-
-def coarse_seconds(seconds: float) -> str:
-    """How long a stage has been running: whole seconds first, then coarser."""
-    whole = int(seconds)
-    if whole < 10:
-        return f"{whole} s"
-    if whole < 60:
-        return f"{whole // 5 * 5} s"
-    if whole < 600:
-        return f"{whole // 60}:{whole % 60 // 10 * 10:02d} min"
-    return coarse_age(seconds)

@@ -1,13 +1,11 @@
 """From events to snapshots: a fold that holds the state of a run.
 
-Pure apart from the clock it is given; no file, no thread, no screen. Replaying all events
-of a run gives the same state as following it from the start.
+Pure apart from the clock it is given; no file, no thread, no screen. Replaying all
+events of a run gives the same state as following it from the start.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -39,11 +37,11 @@ from relax.events.types import (
     WeightsUpdated,
 )
 from relax.measure.reduction import Metrics, metric_values
-from relax.triage.verdict import SEVERITY, Status, Verdict
+from relax.triage.verdict import Verdict
+from relax_tui.sources.ages import coarse_age, coarse_seconds
 from relax_tui.sources.base import (
     CommandLine,
     Failure,
-    Figure,
     Header,
     Liveness,
     Notice,
@@ -53,12 +51,9 @@ from relax_tui.sources.base import (
     RunSnapshot,
     Series,
     StageLine,
-    StageState,
     StartupLine,
-    VerdictLine,
-    coarse_age,
-    coarse_seconds,
 )
+from relax_tui.sources.shape import figures, stage_line, verdict_lines
 
 SERIES_KEYS = (
     "rollout/raw_reward",
@@ -74,8 +69,6 @@ SERIES_KEYS = (
 SERIES_POINTS = 2048
 NOTICES = 50
 COMMANDS = 12
-_UNHEALTHY = (Status.FAIL, Status.NON_FINITE, Status.WARN)
-STALE_SECONDS = 15.0
 
 
 class RunFold:
@@ -351,13 +344,13 @@ class RunFold:
             header=self.header,
             now=self._now(clock, lost),
             first_rollout=self._first,
-            figures=self._figures(),
+            figures=figures(self._first_metrics, self._verdicts, self._first),
             series=self._series(),
             latest=self._merged_latest(),
             latest_rollouts=self._latest_rollouts(),
             vacuous=self._vacuous,
-            verdicts=self._verdict_lines(),
-            stages=self._stage_lines(ended=bool(lost) or self._liveness.ended),
+            verdicts=verdict_lines(self._verdicts),
+            stages=self._stages(lost=lost),
             startup=tuple(self._startup.values()),
             progress=self._progress,
             commands=tuple(self._commands.values()),
@@ -388,47 +381,6 @@ class RunFold:
             weights_version=self._weights,
         )
 
-    def _figures(self) -> tuple[Figure, ...]:
-        found = self._first_metrics
-        nonfinite = [v for key, v in found.items() if key.startswith("nonfinite/")]
-        broken = sum(nonfinite) if nonfinite else None
-        unequal, tokens = (
-            found.get(f"logprob_ref/{name}") for name in ("unequal", "tokens")
-        )
-        counted = unequal is not None and tokens is not None
-        # k3, as the rule judges it: k1 can cancel.
-        kl = found.get("rollout/kl_k3", found.get("rollout/kl"))
-        max_abs = found.get("logprob_ref/max_abs")
-        equal = self._first_status("log_probs_equal_ref")
-        return (
-            Figure(
-                label="KL", text=_text(kl), status=self._first_status("first_step_kl")
-            ),
-            Figure(
-                label="grad_norm",
-                text=_text(found.get("train/grad_norm")),
-                status=self._first_status("grad_norm"),
-            ),
-            Figure(
-                label="unequal",
-                text=f"{unequal:,.0f} of {tokens:,.0f} tokens" if counted else "",
-                status=equal,
-            ),
-            Figure(
-                label="nonfinite",
-                text=_text(broken),
-                status="NON_FINITE" if broken else "",
-            ),
-            Figure(label="max |lp-ref|", text=_text(max_abs), status=equal),
-        )
-
-    def _first_status(self, rule: str) -> str:
-        """What a rule said about the first rollout; '' before it said anything."""
-        for verdict in self._verdicts.get(rule, ()):
-            if verdict.where.rollout_id == self._first:
-                return str(verdict.status)
-        return ""
-
     def _series(self) -> Mapping[str, Series]:
         ids = sorted({i for points in self._points.values() for i in points})
         return {
@@ -436,68 +388,17 @@ class RunFold:
             for key, points in self._points.items()
         }
 
-    def _verdict_lines(self) -> tuple[VerdictLine, ...]:
-        lines = []
-        for verdicts in self._verdicts.values():
-            unhealthy = [v for v in verdicts if v.status in _UNHEALTHY]
-            worst = min(unhealthy, key=lambda v: SEVERITY[v.status], default=None)
-            lines.append(
-                VerdictLine(
-                    verdict=worst or verdicts[-1],
-                    times=len(unhealthy),
-                    newest=verdicts[-1],
-                )
-            )
-        return tuple(sorted(lines, key=_severity))
-
-    def _stage_lines(self, *, ended: bool) -> tuple[StageLine, ...]:
+    def _stages(self, *, lost: str) -> tuple[StageLine, ...]:
+        running = self._liveness is Liveness.RUNNING and not lost
         if self._rollout < 0:
             return ()
-        return tuple(self._stage_line(stage, ended) for stage in Stage)
-
-    def _stage_line(self, stage: Stage, ended: bool) -> StageLine:  # noqa: FBT001
-        durations = self._durations.get(stage)
-        median = statistics.median(durations) if durations else None
-        done = self._done.get(stage)
-        if done is not None:
-            memory = sum(done.memory_bytes.values()) if done.memory_bytes else None
-            return StageLine(
-                stage=str(stage),
-                state=StageState.DONE,
-                seconds=done.seconds,
-                median_seconds=median,
-                memory_bytes=memory,
+        return tuple(
+            stage_line(
+                stage,
+                done=self._done.get(stage),
+                durations=self._durations.get(stage, ()),
+                running=running and str(stage) == self._stage,
+                slow=self._slow.get(stage, ""),
             )
-        running = (
-            str(stage) == self._stage
-            and self._liveness is Liveness.RUNNING
-            and not ended
+            for stage in Stage
         )
-        return StageLine(
-            stage=str(stage),
-            state=StageState.RUNNING if running else StageState.TO_COME,
-            median_seconds=median,
-            slow=self._slow.get(stage, "") if running else "",
-        )
-
-
-def _severity(line: VerdictLine) -> tuple[int, int]:
-    # Within one status the order of the guide stays, in which the rules report.
-    return SEVERITY[line.verdict.status], line.verdict.where.rollout_id
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else number_text(value)
-
-
-def number_text(value: float) -> str:
-    """A number in few cells: ``0``, ``0.412``, ``2.1e-04``, ``nan``."""
-    if not math.isfinite(value):
-        return str(value)
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if 0.001 <= size < 10000:
-        digits = 3 if size < 10 else 1
-        return f"{value:.{digits}f}"
-    return f"{value:.1e}"

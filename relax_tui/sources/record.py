@@ -124,7 +124,7 @@ class RecordReader:
         self._listed_state: tuple[Any, ...] = ()
 
     def rollouts(self) -> tuple[tuple[int, int], ...]:
-        """All recorded rollouts; the folders are listed again only when they changed."""
+        """All recorded rollouts; listed again only when the folders changed."""
         steps = self._run_dir / "steps"
         state = tuple(
             (folder.name, folder.stat().st_mtime_ns)

@@ -52,7 +52,7 @@ from relax.triage.verdict import Cause, Place, Status, Verdict
 
 RUN_ID = "f00dcafe"
 PIECES = ["<pad>", "<eos>", *"0123456789", " ", "+", "=", "?", ".", "What", " is",
-          " plus", " equals", " the", " answer", ":", "\n", "你", "好", " so"]  # fmt: skip
+          " plus", " equals", " the", " answer", ":", "\n", "你", "好"]  # fmt: skip
 IDS = {piece: number for number, piece in enumerate(PIECES)}
 
 
@@ -462,7 +462,8 @@ _SAMPLE_COLUMNS = (
 )  # fmt: skip
 _LOGPROB_COLUMNS = (
     "rollout_id", "sample_index", "tokens_kept", "log_probs", "ref_log_probs",
-    "entropy", "advantages", "normalized_reward", "log_prob_mean", "entropy_mean", "ref_unequal",
+    "entropy", "advantages", "normalized_reward", "log_prob_mean", "entropy_mean",
+    "ref_unequal",
     "ref_max_abs", "ref_max_position", "rollout_mean_abs", "rollout_max_abs",
     "rollout_max_position", "num_nonfinite",
 )  # fmt: skip

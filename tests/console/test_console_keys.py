@@ -89,7 +89,7 @@ def paused(snapshots):
 async def test_every_key_does_something_visible(key, paused):
     if key.id in OPENS_A_PAGER:
         pytest.skip("needs a terminal: tests/terminal presses it")
-    async with showing(paused) as (app, pilot, source):
+    async with showing(paused) as (app, pilot, _source):
         if Where.LIVE not in key.where:
             await pilot.press("enter")
         before = screen_text(app)

@@ -39,7 +39,7 @@ def compare(name: str, text: str) -> None:
 @pytest.mark.parametrize("story", STORIES)
 async def test_live(story, size, snapshots):
     snapshot = snapshots(story)
-    async with showing(snapshot, size) as (app, pilot, _):
+    async with showing(snapshot, size) as (app, _pilot, _):
         compare(f"live-{story}-{size[0]}x{size[1]}", screen_text(app))
 
 
@@ -82,7 +82,7 @@ async def test_no_size_breaks_a_screen(size, snapshots):
 
 async def test_what_is_wrong_comes_first(snapshots):
     snapshot = snapshots("ref_mismatch")
-    async with showing(snapshot) as (app, pilot, _):
+    async with showing(snapshot) as (app, _pilot, _):
         rows = screen_text(app).splitlines()
         verdicts = [row for row in rows if " FAIL " in row or " PASS " in row]
         assert "FAIL" in verdicts[0]
@@ -112,7 +112,7 @@ async def test_hostile_text_reaches_no_screen(snapshots):
 
 async def test_ascii_only_means_ascii_only(snapshots):
     snapshot = snapshots("ref_mismatch")
-    async with showing(snapshot) as (app, pilot, source):
+    async with showing(snapshot) as (app, pilot, _source):
         app.look = Look(colours=Colours.NONE, glyphs=ASCII)
         for view in app.screen.query("LineView"):
             view.look = app.look
@@ -139,7 +139,7 @@ async def test_a_frozen_view_stays_and_says_so(snapshots):
 
 async def test_brackets_ask_for_other_rollouts(snapshots):
     snapshot = snapshots("paused")
-    async with showing(snapshot) as (app, pilot, source):
+    async with showing(snapshot) as (_app, pilot, source):
         await pilot.press("left_square_bracket")
         assert source.asked == [(1, 2)]
         await pilot.press("right_square_bracket")
@@ -172,7 +172,7 @@ async def test_unequal_tokens_are_walked(snapshots):
 
 
 async def test_an_empty_run_says_what_it_waits_for():
-    async with showing(RunSnapshot()) as (app, pilot, _):
+    async with showing(RunSnapshot()) as (app, _pilot, _):
         text = screen_text(app)
         assert "starting" in text
         assert "not yet" in text
@@ -188,7 +188,7 @@ async def test_columns_that_are_not_there_are_not_zero(snapshots):
 
 async def test_only_what_changed_is_repainted(snapshots, monkeypatch):
     snapshot = snapshots("paused")
-    async with showing(snapshot) as (app, pilot, source):
+    async with showing(snapshot) as (_app, pilot, source):
         from relax_tui.widgets.line_view import LineView
 
         marked = []

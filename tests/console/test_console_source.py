@@ -17,7 +17,8 @@ from relax.control.run_folder import process_start, read_run_info, write_run_inf
 from relax.errors import RecordError
 from relax.events.types import Commanded, CommandPhase, Stage
 from relax_tui.launch import start_driver
-from relax_tui.sources.base import Liveness, coarse_age, coarse_seconds
+from relax_tui.sources.ages import coarse_age, coarse_seconds
+from relax_tui.sources.base import Liveness
 from relax_tui.sources.run_folder import RunFolderSource
 
 
@@ -173,7 +174,7 @@ def test_a_driver_that_never_began_is_reported_with_its_words(tmp_path, follow):
     died = []
     launch = start_driver(["--no-such-flag", "1"], run_dir=tmp_path / "run")
     follow(launch.run_dir, driver=launch.process, on_died=died.append)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not died and time.monotonic() < deadline:
         time.sleep(0.05)
     assert died[0].returncode == 2

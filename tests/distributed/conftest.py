@@ -24,8 +24,8 @@ def open_trainer() -> Iterator[Callable[[TrainerSettings], MegatronTrainer]]:
     opened: list[MegatronTrainer] = []
 
     def opener(settings: TrainerSettings) -> MegatronTrainer:
-        for trainer in opened:
-            trainer.close()
+        while opened:
+            opened.pop().close()
         trainer = MegatronTrainer(settings)
         opened.append(trainer)
         trainer.open()

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from relax.control.client import RunClient
-from relax.control.protocol import CommandAnswer, CommandKind, RunStatus, Seen
+from relax.control.protocol import CommandAnswer, RunStatus, Seen
 from relax.control.run_folder import process_start, read_run_info
 from relax.errors import ControlError, RecordError
 from relax.events.tail import EventTail
-from relax.events.types import Event, Payload
+from relax.events.types import CommandKind, Event, Payload
 from relax.records.open import StepRecord
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from relax.control.protocol import CommandKind, Seen
+from relax.control.protocol import Seen
 from relax.events.types import (
     Commanded,
+    CommandKind,
     CommandPhase,
     Paused,
     RunFinished,
@@ -118,9 +119,7 @@ def test_5_columns_align_and_text_comes_from_the_vocabulary(run):
     assert sorted(train["sample_index"].to_pylist()) == list(range(64))
     metadata = record.metadata(StageFile.SAMPLES)
     vocabulary = read_vocabulary(run.run_dir / metadata.vocab)
-    rows = zip(
-        samples.to_pylist(), logprobs["log_probs"].to_pylist(), strict=True
-    )
+    rows = zip(samples.to_pylist(), logprobs["log_probs"].to_pylist(), strict=True)
     for row, log_probs in rows:
         assert len(row["tokens"]) == row["total_length"]
         assert len(log_probs) == row["response_length"] == len(row["loss_mask"])

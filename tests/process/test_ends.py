@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from relax.control.protocol import CommandKind
 from relax.control.run_folder import (
     DriverState,
     driver_state,
@@ -23,6 +22,7 @@ from relax.control.run_folder import (
 )
 from relax.events.tail import EventTail
 from relax.events.types import (
+    CommandKind,
     RunFinished,
     RunStarted,
     Stage,

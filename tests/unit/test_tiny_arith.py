@@ -95,14 +95,14 @@ def test_the_student_repeats_himself_given_the_same_seed() -> None:
 @pytest.mark.parametrize(
     ("response", "reward"),
     [
-        ("I think it is 85.", 1.0),
+        ("It is about 85.", 1.0),
         ("40+30=70, 7+8=15, so it is 85.", 1.0),
         ("85, or 84.", 0.0),
-        ("I think it is 185.", 0.0),
-        ("I think it is 8 5.", 0.0),
-        ("I think it is -85.", 0.0),
-        ("I think it is 085.", 1.0),
-        ("I think it is", 0.0),
+        ("It is about 185.", 0.0),
+        ("It is about 8 5.", 0.0),
+        ("It is about -85.", 0.0),
+        ("It is about 085.", 1.0),
+        ("It is about", 0.0),
         ("", 0.0),
     ],
 )

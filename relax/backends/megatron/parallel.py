@@ -141,16 +141,22 @@ def _place(rank: int, world_size: int) -> ParallelLayout:
     )
 
 
-def close_layout() -> None:
-    """Leaves megatron's groups and the process group; harmless when there are none."""
+def close_layout() -> bool:
+    """Leaves megatron's groups and the process group; harmless when there are none.
+
+    Returns:
+        Whether this process had joined any.
+    """
+    joined = dist.is_initialized()
     if parallel_state.is_initialized():
         parallel_state.destroy_model_parallel()
         # It forgets to let go of some groups, whose sockets then stay open.
         for name, value in list(vars(parallel_state).items()):
             if isinstance(value, dist.ProcessGroup):
                 setattr(parallel_state, name, None)
-    if dist.is_initialized():
+    if joined:
         dist.destroy_process_group()
+    return joined
 
 
 def _check_sizes(settings: LayoutSettings, world_size: int) -> None:

@@ -105,8 +105,8 @@ class MegatronTrainer:
     def close(self) -> None:
         """Leaves the process group and drops everything; harmless when not open."""
         self._held = None
-        forget_models()
-        close_layout()
+        if close_layout():
+            forget_models()
 
     def log_probs(
         self,

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from relax.control.client import RunClient
-from relax.control.protocol import CommandKind, Seen, Stacks
+from relax.control.protocol import Seen, Stacks
 from relax.control.run_folder import (
     RunInfo,
     boot_id,
@@ -26,7 +26,7 @@ from relax.controller.state import ControllerState, Phase, RunStage
 from relax.controller.stops import StopConditions
 from relax.events.append import EventWriter
 from relax.events.tail import EventTail
-from relax.events.types import Commanded, Event, Mode, Stage
+from relax.events.types import Commanded, CommandKind, Event, Mode, Stage
 
 WAIT_SECONDS = 5.0
 

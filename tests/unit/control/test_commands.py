@@ -7,11 +7,17 @@ import asyncio
 import pytest
 from scripted_hands import ScriptedRun, scripted_run
 
-from relax.control.protocol import CommandKind, Seen
+from relax.control.protocol import Seen
 from relax.controller.loop import StageResult
 from relax.controller.state import Phase
 from relax.errors import WorkerError
-from relax.events.types import Paused, Stage, StageFinished, StopConditionsSet
+from relax.events.types import (
+    CommandKind,
+    Paused,
+    Stage,
+    StageFinished,
+    StopConditionsSet,
+)
 from relax.measure.reduction import Gauge
 
 K = CommandKind

@@ -15,9 +15,9 @@ import pytest
 from scripted_hands import ScriptedRun, run_info, scripted_run
 
 from relax.control.client import RunClient
-from relax.control.protocol import CommandKind
 from relax.control.run_folder import socket_path, write_run_info
 from relax.errors import ControlError
+from relax.events.types import CommandKind
 
 NOBODY = 65534
 

@@ -17,7 +17,6 @@ from relax.controller.state import (
     Done,
     Finish,
     HurryUp,
-    Kind,
     Pause,
     Phase,
     Resume,
@@ -27,7 +26,7 @@ from relax.controller.state import (
     Withdrawn,
 )
 from relax.errors import InternalError
-from relax.events.types import Mode, Stage
+from relax.events.types import CommandKind, Mode, Stage
 
 
 def fresh(**changes):
@@ -69,22 +68,24 @@ def test_a_whole_run_updates_weights_first_and_then_runs_every_stage_in_order():
 
 def test_a_pause_waits_for_the_end_of_the_stage_and_is_done_there():
     state, _ = react(fresh(), Started())
-    state, answers = react(state, command(Kind.PAUSE))
-    assert answers == (Answer(command=command(Kind.PAUSE), accepted=True, waits=True),)
+    state, answers = react(state, command(CommandKind.PAUSE))
+    assert answers == (
+        Answer(command=command(CommandKind.PAUSE), accepted=True, waits=True),
+    )
     assert state.phase is Phase.RUNNING
     state, orders = react(state, StageEnded())
     assert state.phase is Phase.PAUSED
     assert orders == (
         Pause(why="command", by="alice@login:1"),
-        Done(command_id="id-pause", kind=Kind.PAUSE, by="alice@login:1"),
+        Done(command_id="id-pause", kind=CommandKind.PAUSE, by="alice@login:1"),
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "stops_before"),
     [
-        (Kind.STEP_STAGE, (0, Stage.REWARD)),
-        (Kind.STEP_ROLLOUT, (1, Stage.GENERATE)),
+        (CommandKind.STEP_STAGE, (0, Stage.REWARD)),
+        (CommandKind.STEP_ROLLOUT, (1, Stage.GENERATE)),
     ],
 )
 def test_a_step_runs_one_unit_and_pauses(kind, stops_before):
@@ -109,7 +110,7 @@ def test_the_walk_stops_at_the_checks_of_the_first_rollout_only():
         if state.phase is Phase.PAUSED:
             assert orders == (Pause(why="walk", by=""),)
             stops.append((state.last, state.stage))
-            state, orders = react(state, command(Kind.CONTINUE))
+            state, orders = react(state, command(CommandKind.CONTINUE))
     assert stops == [
         (Stage.UPDATE_WEIGHTS, Stage.GENERATE),
         (Stage.GENERATE, Stage.REWARD),
@@ -128,10 +129,10 @@ def test_a_stop_condition_that_holds_pauses_with_its_text():
 
 def test_stop_when_paused_ends_at_once_and_when_running_hurries():
     paused = replace(fresh(), phase=Phase.PAUSED)
-    state, orders = react(paused, command(Kind.STOP))
+    state, orders = react(paused, command(CommandKind.STOP))
     assert orders[-1] == Finish(why="stopped")
     running, _ = react(fresh(), Started())
-    state, orders = react(running, command(Kind.STOP))
+    state, orders = react(running, command(CommandKind.STOP))
     assert orders[-1] == HurryUp(at_once=False)
     assert state.phase is Phase.STOPPING
     state, orders = react(state, StageEnded())
@@ -141,7 +142,7 @@ def test_stop_when_paused_ends_at_once_and_when_running_hurries():
 def test_a_pending_pause_is_withdrawn_when_the_run_ends_under_it():
     state, _ = react(fresh(num_rollout=1), Started())
     state = run_to(state, 0, Stage.UPDATE_WEIGHTS)
-    state, _ = react(state, command(Kind.PAUSE))
+    state, _ = react(state, command(CommandKind.PAUSE))
     state, orders = react(state, StageEnded())
     assert [type(order) for order in orders] == [Withdrawn, Finish]
 
@@ -149,13 +150,13 @@ def test_a_pending_pause_is_withdrawn_when_the_run_ends_under_it():
 @pytest.mark.parametrize(
     ("state", "kind", "words"),
     [
-        (fresh(phase=Phase.RUNNING), Kind.CONTINUE, "nothing to continue"),
-        (fresh(phase=Phase.RUNNING), Kind.STEP_STAGE, "nothing to step"),
-        (fresh(phase=Phase.PAUSED), Kind.PAUSE, "paused already"),
-        (fresh(phase=Phase.RUNNING), Kind.WITHDRAW, "no command waits"),
-        (fresh(phase=Phase.RUNNING), Kind.ABORT_GENERATION, "nothing is being"),
-        (fresh(phase=Phase.ENDED), Kind.STOP, "has ended"),
-        (fresh(phase=Phase.STOPPING), Kind.PAUSE, "is stopping"),
+        (fresh(phase=Phase.RUNNING), CommandKind.CONTINUE, "nothing to continue"),
+        (fresh(phase=Phase.RUNNING), CommandKind.STEP_STAGE, "nothing to step"),
+        (fresh(phase=Phase.PAUSED), CommandKind.PAUSE, "paused already"),
+        (fresh(phase=Phase.RUNNING), CommandKind.WITHDRAW, "no command waits"),
+        (fresh(phase=Phase.RUNNING), CommandKind.ABORT_GENERATION, "nothing is being"),
+        (fresh(phase=Phase.ENDED), CommandKind.STOP, "has ended"),
+        (fresh(phase=Phase.STOPPING), CommandKind.PAUSE, "is stopping"),
     ],
 )
 def test_refusals_say_why(state, kind, words):
@@ -168,11 +169,11 @@ def test_refusals_say_why(state, kind, words):
 
 def test_a_continue_for_another_place_is_refused_with_what_is_now():
     paused = fresh(phase=Phase.PAUSED, rollout_id=3, stage=Stage.TRAIN)
-    stale = command(Kind.CONTINUE, rollout_id=2, stage="train")
+    stale = command(CommandKind.CONTINUE, rollout_id=2, stage="train")
     _, (answer,) = react(paused, stale)
     assert not answer.accepted
     assert "before train of rollout 3 now" in answer.reason
-    _, (answer,) = react(paused, command(Kind.STOP, attempt=4))
+    _, (answer,) = react(paused, command(CommandKind.STOP, attempt=4))
     assert "attempt 1 now" in answer.reason
 
 
@@ -218,7 +219,7 @@ class Runs(RuleBasedStateMachine):
         assert (self.state.rollout_id, self.state.stage) == before
         self.take(orders)
 
-    @rule(kind=st.sampled_from(Kind))
+    @rule(kind=st.sampled_from(CommandKind))
     def commanded(self, kind):
         self.number += 1
         possible = not refusal(self.state, kind)

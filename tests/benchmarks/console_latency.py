@@ -1,0 +1,140 @@
+"""Measures the console on a pty: cold start, key to paint, idle bytes, memory.
+
+    python tests/benchmarks/console_latency.py [--starts N] [--keys N] [--idle SECONDS]
+
+A scripted run folder is written first; while keys are pressed a writer appends events
+and records to it. Prints one JSON document; the limits stand beside the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/console"), str(ROOT / "tests/terminal")]
+
+from pty_session import PtySession  # noqa: E402
+from scripted_run import Script, ScriptedRun  # noqa: E402
+
+QUIET_SECONDS = 0.03
+
+
+def session(run_dir: Path, state: Path) -> PtySession:
+    """The console, attached to a run."""
+    return PtySession(
+        [sys.executable, "-m", "relax_tui.cli", "attach", str(run_dir)],
+        environment={
+            "PATH": os.environ["PATH"],
+            "HOME": str(state),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "PYTHONPATH": str(ROOT),
+            "XDG_STATE_HOME": str(state),
+        },
+    )
+
+
+def first_paint(run_dir: Path, state: Path) -> float:
+    """Seconds from the start to the first visible text."""
+    console = session(run_dir, state)
+    while not console.text.strip():
+        console.read(0.01)
+    seconds = time.monotonic() - console.started
+    console.settle(0.5)
+    console.press("q")
+    console.wait_end()
+    console.close()
+    return seconds
+
+
+def key_to_paint(console: PtySession, presses: int) -> list[float]:
+    """Milliseconds from a key to the last byte of what it painted."""
+    found = []
+    for number in range(presses):
+        console.read(0.15)
+        start = time.monotonic()
+        console.press("j" if number % 20 < 10 else "k")
+        last = None
+        while time.monotonic() - (last or start) < (QUIET_SECONDS if last else 2.0):
+            if console.read(QUIET_SECONDS / 3):
+                last = time.monotonic()
+        if last is not None:
+            found.append((last - start) * 1000)
+    return found
+
+
+def anonymous_memory(pid: int) -> float:
+    """Private anonymous memory of a process, in MB."""
+    for row in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if row.startswith("Anonymous:"):
+            return int(row.split()[1]) / 1000
+    raise OSError("the kernel does not say")
+
+
+def keep_writing(run: ScriptedRun, begin: int, stop: threading.Event) -> None:
+    """Adds a rollout every second."""
+    rollout_id = begin
+    while not stop.wait(1.0):
+        run.rollout(rollout_id)
+        rollout_id += 1
+
+
+def measure(starts: int, keys: int, idle: float) -> dict[str, object]:
+    """All figures."""
+    folder = Path(tempfile.mkdtemp(prefix="relax-console-"))
+    run = ScriptedRun(folder / "run", Script(samples=64, group=8)).open()
+    for rollout_id in range(20):
+        run.rollout(rollout_id)
+    run.flush()
+    paints = [first_paint(folder / "run", folder / "state") for _ in range(starts)]
+    console = session(folder / "run", folder / "state")
+    console.wait_for("worst first")
+    stop = threading.Event()
+    writer = threading.Thread(target=keep_writing, args=(run, 20, stop))
+    writer.start()
+    presses = key_to_paint(console, keys)
+    stop.set()
+    writer.join()
+    console.settle(2.0)
+    running = len(console.read(idle)) / idle
+    run.finish(21)
+    run.close()
+    console.wait_for("finished")
+    console.settle(2.0)
+    finished = len(console.read(idle))
+    memory = anonymous_memory(console.process.pid)
+    console.press("q")
+    console.wait_end()
+    console.close()
+    ordered = sorted(presses)
+    return {
+        "first_paint_s": {"p50": statistics.median(paints), "limit": 1.0},
+        "key_to_paint_ms": {
+            "p50": statistics.median(ordered),
+            "p95": ordered[int(len(ordered) * 0.95)],
+            "limit_p95": 50,
+            "painted": len(ordered),
+            "pressed": keys,
+        },
+        "running_without_news_bytes_per_s": {"value": running, "limit": 100},
+        "finished_bytes": {"value": finished, "seconds": idle, "limit": 0},
+        "anonymous_memory_mb": {"value": memory, "limit": 120},
+        "load": os.getloadavg()[0],
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--keys", type=int, default=60)
+    parser.add_argument("--idle", type=float, default=60.0)
+    options = parser.parse_args()
+    print(json.dumps(measure(options.starts, options.keys, options.idle), indent=2))
