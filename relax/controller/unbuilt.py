@@ -39,6 +39,11 @@ def refuse_unbuilt(arguments: Arguments) -> None:
             f"--rollout-backend {arguments.rollout.rollout_backend}",
             hint="use --rollout-backend embedded",
         )
+    if arguments.cluster.world_size != 1:
+        raise _not_yet(
+            f"training on {arguments.cluster.world_size} ranks",
+            hint="set --actor-num-nodes 1 --actor-num-gpus-per-node 1",
+        )
     Drill(arguments.debug.inject_fault)
 
 

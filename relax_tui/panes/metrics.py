@@ -41,7 +41,7 @@ LABEL, VALUE = 10, 8
 
 def metric_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
     """Two metrics a row, each with its curve; then those without one."""
-    if not snapshot.latest:
+    if snapshot.latest_rollouts is None:
         return [(Span(" not yet: no stage has measured anything", "dim"),)]
     half = (width - 2) // 2
     cells = [_curve(curve, snapshot, half - 1, glyphs) for curve in CURVES]
@@ -56,7 +56,7 @@ def metric_lines(
     snapshot: RunSnapshot, width: int, height: int, glyphs: Glyphs
 ) -> list[Line]:
     """The most telling metrics in one or two rows, for a small terminal."""
-    if not snapshot.latest:
+    if snapshot.latest_rollouts is None:
         return [(Span("now  ", "title"), Span("not yet", "dim"))]
     per_row = 4 if width >= 76 else 3 if width >= 54 else 2
     head = f"{latest_place(snapshot, 'r')} "

@@ -75,8 +75,10 @@ class StagesPane(Pane):
 
     def about(self) -> tuple[str, str]:
         """The rollout, or that the run is starting."""
-        rollout = self.snapshot.now.rollout_id
-        return "", "starting" if rollout < 0 else f"rollout {rollout}"
+        rollout = self.snapshot.stages_rollout
+        if rollout is None:
+            return "", "starting"
+        return "", f"rollout {rollout}" if rollout >= 0 else "before rollout 0"
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """The stages."""

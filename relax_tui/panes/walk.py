@@ -32,8 +32,8 @@ class WalkStop:
 
 
 _WEIGHTS = WalkStop(
-    title="the weights are in the engine",
-    rules=(),
+    title="did the weights arrive in the engine?",
+    rules=("weights_arrived",),
     means="The trainer's weights went to the engine by the same code that runs after"
     " every rollout. The first responses will show whether the conversion is right.",
     next="generate the first responses",
@@ -67,8 +67,8 @@ _FIRST_STEP = WalkStop(
     next="send the new weights to the engine",
 )
 _END = WalkStop(
-    title="the new weights are in the engine",
-    rules=(),
+    title="did the new weights arrive in the engine?",
+    rules=("weights_arrived",),
     means="The walk ends here: from now on the run goes on by itself until it is done,"
     " paused, or a stop condition holds.",
     next="go on with the next rollout",

@@ -331,6 +331,7 @@ class RunSnapshot:
     """A run at one moment.
 
     Attributes:
+        stages_rollout: The rollout whose stages these are.
         latest: Newest value of every metric, by key.
         latest_rollouts: Oldest and newest rollout those values come from.
         rollouts: ``(attempt, rollout_id)`` of all recorded rollouts, oldest first.
@@ -349,6 +350,7 @@ class RunSnapshot:
     vacuous: frozenset[str] = frozenset()
     verdicts: tuple[VerdictLine, ...] = ()
     stages: tuple[StageLine, ...] = ()
+    stages_rollout: int | None = None
     startup: tuple[StartupLine, ...] = ()
     progress: Progress | None = None
     commands: tuple[CommandLine, ...] = ()

@@ -80,6 +80,7 @@ class RunFold:
         self._since: float | None = None
         self._detail = ""
         self._rollout = -1
+        self._stages_rollout: int | None = None
         self._stage = ""
         self._stage_wall = 0.0
         self._weights: int | None = None
@@ -161,9 +162,10 @@ class RunFold:
 
     @_on.register
     def _(self, payload: StageStarted, event: Event) -> None:
-        if payload.rollout_id != self._rollout:
+        if payload.rollout_id != self._stages_rollout:
             self._done = {}
             self._progress = None
+        self._stages_rollout = payload.rollout_id
         self._slow.pop(payload.stage, None)
         self._rollout, self._stage = payload.rollout_id, str(payload.stage)
         self._stage_wall = event.wall
@@ -313,7 +315,8 @@ class RunFold:
         return {key: value for _, values in parts for key, value in values.items()}
 
     def _latest_rollouts(self) -> tuple[int, int] | None:
-        ids = [rollout_id for rollout_id, values in self._latest.values() if values]
+        # Rollout -1 is the weight update before the first: nothing of it is a curve.
+        ids = [number for number, _ in self._latest.values() if number >= 0]
         return (min(ids), max(ids)) if ids else None
 
     def _measure(self, rollout_id: int, metrics: Metrics, *, source: str) -> None:
@@ -351,6 +354,7 @@ class RunFold:
             vacuous=self._vacuous,
             verdicts=verdict_lines(self._verdicts),
             stages=self._stages(lost=lost),
+            stages_rollout=self._stages_rollout,
             startup=tuple(self._startup.values()),
             progress=self._progress,
             commands=tuple(self._commands.values()),
@@ -390,8 +394,11 @@ class RunFold:
 
     def _stages(self, *, lost: str) -> tuple[StageLine, ...]:
         running = self._liveness is Liveness.RUNNING and not lost
-        if self._rollout < 0:
+        if self._stages_rollout is None or (not self._done and self._rollout < 0):
             return ()
+        # Before the first rollout there is only the first weight update.
+        first_update = self._stages_rollout < (self._first or 0)
+        stages = tuple(Stage) if not first_update else (Stage.UPDATE_WEIGHTS,)
         return tuple(
             stage_line(
                 stage,
@@ -400,5 +407,5 @@ class RunFold:
                 running=running and str(stage) == self._stage,
                 slow=self._slow.get(stage, ""),
             )
-            for stage in Stage
+            for stage in stages
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -31,6 +31,7 @@ class LineView(Widget):
         super().__init__(id=id, classes=classes)
         self.look = Look()
         self._painted: list[Line] = []
+        self._painted_size = Size(0, 0)
         self._strips: dict[tuple[Line, int], Strip] = {}
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
@@ -42,23 +43,36 @@ class LineView(Widget):
         cells, height = self.size
         if not cells or not height:
             return
-        rows = [
-            fit(row, cells, ellipsis=self.look.glyphs.ellipsis)
-            for row in self.rows(cells, height)[:height]
-        ]
-        rows += [BLANK] * (height - len(rows))
-        before, self._painted = self._painted, rows
-        if len(before) != height:
+        if self._painted_size != self.size:
+            self._paint()
             self.refresh()
             return
+        before, rows = self._painted, self._paint()
         regions = [
             Region(start, y, end - start, 1)
             for y, (old, new) in enumerate(zip(before, rows, strict=True))
             if old != new
             for start, end in (changed_cells(old, new, cells),)
+            if end > start
         ]
         if regions:
             self.refresh(*regions)
+
+    def redraw(self) -> None:
+        """Draws everything again, e.g. in another look."""
+        self._painted_size = Size(0, 0)
+        self._strips.clear()
+        self.repaint()
+
+    def _paint(self) -> list[Line]:
+        """Makes the rows for the size that the widget has now."""
+        cells, height = self.size
+        ellipsis = self.look.glyphs.ellipsis
+        made = self.rows(cells, height)[:height]
+        rows = [fit(row, cells, ellipsis=ellipsis) for row in made]
+        rows += [BLANK] * (height - len(rows))
+        self._painted, self._painted_size = rows, self.size
+        return rows
 
     def on_mount(self) -> None:
         """Takes the terminal's look over from the app."""
@@ -68,11 +82,13 @@ class LineView(Widget):
 
     def on_resize(self) -> None:
         """Draws for the new size."""
-        self._painted = []
         self.repaint()
 
     def render_line(self, y: int) -> Strip:
         """The row at ``y`` as Textual wants it."""
+        if self._painted_size != self.size:
+            # Textual may draw a new size before it says that the size is new.
+            self._paint()
         cells = self.size.width
         row = self._painted[y] if y < len(self._painted) else BLANK
         strip = self._strips.get((row, cells))

@@ -116,7 +116,7 @@ async def test_ascii_only_means_ascii_only(snapshots):
         app.look = Look(colours=Colours.NONE, glyphs=ASCII)
         for view in app.screen.query("LineView"):
             view.look = app.look
-            view.on_resize()
+            view.redraw()
         await pilot.pause()
         assert screen_text(app).isascii()
 
