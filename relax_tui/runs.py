@@ -13,8 +13,10 @@ from relax.control.run_folder import (
     read_run_info,
 )
 from relax.errors import ArgumentError, RecordError
-from relax.events.tail import EventTail, last_event
+from relax.events.encoding import decode_event
+from relax.events.tail import event_files, last_event
 from relax.events.types import (
+    Event,
     Paused,
     RunFailed,
     RunFinished,
@@ -24,6 +26,7 @@ from relax.events.types import (
 
 RUNS_FOLDER = Path("runs")
 RUNS_SHOWN = 200
+EDGE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,7 @@ def summarise(run_dir: Path) -> RunSummary:
         )
     driver = driver_state(info)
     payload = newest.payload if newest else None
+    state, place = _state_and_place(_edge_events(run_dir))
     if isinstance(payload, RunFinished):
         state = "finished" if payload.why == "done" else "stopped"
     elif isinstance(payload, RunFailed):
@@ -84,14 +88,12 @@ def summarise(run_dir: Path) -> RunSummary:
         state = "lost"
     elif driver is DriverState.OTHER_HOST:
         state = "other host"
-    else:
-        state = _running_state(run_dir)
     wall = newest.wall if newest else info.started
     return RunSummary(
         name=info.name,
         run_id=info.run_id,
         state=state,
-        place=_place(run_dir),
+        place=place,
         last_event=time.strftime("%Y-%m-%d %H:%M", time.localtime(wall)),
         run_dir=str(run_dir),
         host=info.host,
@@ -99,24 +101,38 @@ def summarise(run_dir: Path) -> RunSummary:
     )
 
 
-def _running_state(run_dir: Path) -> str:
-    paused = False
-    for event in EventTail(run_dir).poll():
-        if isinstance(event.payload, Paused):
-            paused = True
-        elif isinstance(event.payload, StageStarted):
-            paused = False
-    return "paused" if paused else "running"
+def _edge_events(run_dir: Path) -> list[Event]:
+    """Events at the very beginning and the very end, without reading a long log."""
+    files = event_files(run_dir)
+    if not files:
+        return []
+    with files[0].open("rb") as stream:
+        lines = stream.read(EDGE_BYTES).split(b"\n")
+    with files[-1].open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(size - EDGE_BYTES, 0))
+        lines += stream.read(EDGE_BYTES).split(b"\n")
+    events = []
+    for text in lines:
+        try:
+            events.append(decode_event(text))
+        except RecordError:
+            # The edge cuts through a line, or its writer is in the middle of one.
+            continue
+    return events
 
 
-def _place(run_dir: Path) -> str:
-    total, rollout = 0, -1
-    for event in EventTail(run_dir).poll():
-        if isinstance(event.payload, RunStarted):
-            total = event.payload.num_rollout
-        elif isinstance(event.payload, StageStarted):
-            rollout = event.payload.rollout_id
-    return f"{rollout}/{total}" if rollout >= 0 else ""
+def _state_and_place(events: list[Event]) -> tuple[str, str]:
+    total, rollout, state = 0, -1, "running"
+    for event in events:
+        match event.payload:
+            case RunStarted(num_rollout=number):
+                total = number
+            case StageStarted(rollout_id=number):
+                state, rollout = "running", number
+            case Paused(rollout_id=number):
+                state, rollout = "paused", number
+    return state, f"{rollout}/{total}" if rollout >= 0 else ""
 
 
 def find_run(wanted: str | None) -> Path:

@@ -139,12 +139,9 @@ class StepScreen(ConsoleScreen):
     WHERE: ClassVar[Where] = Where.STEP
     DEFAULT_CSS = """
     StepScreen #columns { height: 1fr; }
-    StepScreen #side { width: 32; margin: 0 1 0 0; }
-    StepScreen.-medium #side { width: 26; }
-    StepScreen.-narrow #side { display: none; }
     StepScreen #tokens { width: 1fr; height: 100%; }
-    StepScreen #samples { height: 100%; width: 32; margin: 0 1 0 0; }
-    StepScreen.-medium #samples { width: 27; }
+    StepScreen #samples { height: 100%; width: 34; margin: 0 1 0 0; }
+    StepScreen.-medium #samples { width: 30; }
     StepScreen.-narrow #samples { display: none; }
     StepScreen #about { height: 9; }
     StepScreen.-short #about, StepScreen.-tiny #about { display: none; }

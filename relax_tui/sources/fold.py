@@ -203,8 +203,9 @@ class RunFold:
 
     @_on.register
     def _(self, payload: RolloutFinished, event: Event) -> None:
-        known = self._merged_latest()
         # The merged metrics repeat what the stages said; only what is new counts.
+        given = [v for source, (_, v) in self._latest.items() if source != "rollout"]
+        known = {key for values in given for key in values}
         new = {k: v for k, v in payload.metrics.items() if k not in known}
         self._measure(payload.rollout_id, new, source="rollout")
 
@@ -315,8 +316,12 @@ class RunFold:
         return {key: value for _, values in parts for key, value in values.items()}
 
     def _latest_rollouts(self) -> tuple[int, int] | None:
-        # Rollout -1 is the weight update before the first: nothing of it is a curve.
-        ids = [number for number, _ in self._latest.values() if number >= 0]
+        # Only what the curves show tells an age; an evaluation, say, is rare.
+        ids = [
+            number
+            for number, values in self._latest.values()
+            if any(key in values for key in SERIES_KEYS)
+        ]
         return (min(ids), max(ids)) if ids else None
 
     def _measure(self, rollout_id: int, metrics: Metrics, *, source: str) -> None:
