@@ -132,16 +132,20 @@ def worker_environment(
     return values
 
 
-def prepare_driver(*, threads: int) -> None:
+def prepare_driver(*, threads: int, has_gpu: bool) -> None:
     """Sets, in this process, what Ray and the numeric libraries read when imported.
 
-    Called once by an entry point before it imports them. Repeated lines stay visible
-    (Ray would fold them), and the driver computes on ``threads`` threads.
+    Called once by an entry point before it imports them. A local Ray's workers inherit
+    it, and can then be started before anybody asks for them: a ``runtime_env`` of an
+    actor's own would cost a new process and an agent's answer each. Repeated lines stay
+    visible (Ray would fold them).
     """
+    values = worker_environment(threads=threads, has_gpu=has_gpu)
+    _environ.update(values)
+    _environ["PYTHONPATH"] = child_python_path()
     _environ["RAY_DEDUP_LOGS"] = "0"
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        _environ.setdefault(name, str(threads))
-    _environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Nobody asked this run to report itself anywhere.
+    _environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:

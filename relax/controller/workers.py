@@ -142,18 +142,9 @@ class Workers:
         from relax.engine.rollout.worker import RolloutWorker  # noqa: PLC0415
 
         arguments, run_dir = self._arguments, self._run_dir
-        common = {
-            "num_cpus": 0,
-            "max_restarts": 0,
-            "runtime_env": {
-                "env_vars": {
-                    **worker_environment(
-                        threads=arguments.cluster.threads_per_actor, has_gpu=False
-                    ),
-                    "PYTHONPATH": child_python_path(),
-                }
-            },
-        }
+        common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
+        if arguments.cluster.ray_address is not None:
+            common["runtime_env"] = {"env_vars": self._environment()}
         world = arguments.cluster.actor_num_nodes * (
             arguments.cluster.actor_num_gpus_per_node
         )
@@ -186,6 +177,12 @@ class Workers:
         self.runner = runner.remote(
             arguments, run_dir=run_dir, engines=self.engines, rewards=self.rewards
         )
+
+    def _environment(self) -> Mapping[str, str]:
+        """For actors of a cluster that was there before; local ones inherit ours."""
+        threads = self._arguments.cluster.threads_per_actor
+        inherited = worker_environment(threads=threads, has_gpu=False)
+        return {**inherited, "PYTHONPATH": child_python_path()}
 
     async def _open_trainers(self, progress: Progress) -> None:
         progress("trainer", done=False)

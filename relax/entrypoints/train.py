@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         arguments = parse_arguments(words, has_gpu=has_gpu())
         refuse_unbuilt(arguments)
-        prepare_driver(threads=arguments.cluster.threads_per_actor)
+        prepare_driver(threads=arguments.cluster.threads_per_actor, has_gpu=has_gpu())
         check_hooks(arguments)
         return asyncio.run(drive(arguments, echo=True))
     except RelaxError as error:
