@@ -7,7 +7,7 @@ events of a run gives the same state as following it from the start.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatchmethod
 
@@ -36,7 +36,6 @@ from relax.events.types import (
     VerdictGiven,
     WeightsUpdated,
 )
-from relax.measure.reduction import Metrics, metric_values
 from relax.triage.verdict import Verdict
 from relax_tui.sources.ages import coarse_age, coarse_seconds
 from relax_tui.sources.base import (
@@ -49,24 +48,12 @@ from relax_tui.sources.base import (
     PausedAt,
     Progress,
     RunSnapshot,
-    Series,
     StageLine,
     StartupLine,
 )
+from relax_tui.sources.metric_book import MetricBook
 from relax_tui.sources.shape import figures, stage_line, verdict_lines
 
-SERIES_KEYS = (
-    "rollout/raw_reward",
-    "rollout/kl",
-    "rollout/kl_k3",
-    "train/grad_norm",
-    "rollout/entropy",
-    "logprob_rollout/abs_diff",
-    "logprob_rollout/max_abs",
-    "rollout/response_len/mean",
-    "rollout/truncated_ratio",
-)
-SERIES_POINTS = 2048
 NOTICES = 50
 COMMANDS = 12
 
@@ -86,11 +73,8 @@ class RunFold:
         self._weights: int | None = None
         self._newest = 0.0
         self._first: int | None = None
-        self._first_metrics: dict[str, float] = {}
-        # By what gave them: a new reward stage replaces all numbers of the last one.
-        self._latest: dict[str, tuple[int, dict[str, float]]] = {}
+        self._numbers = MetricBook()
         self._vacuous: frozenset[str] = frozenset()
-        self._points: dict[str, dict[int, float]] = {key: {} for key in SERIES_KEYS}
         self._verdicts: dict[str, list[Verdict]] = {}
         self._done: dict[Stage, StageFinished] = {}
         self._durations: dict[Stage, deque[float]] = {}
@@ -153,6 +137,7 @@ class RunFold:
         self.vocab = payload.vocab
         if self._first is None:
             self._first = payload.start_rollout_id
+            self._numbers.first_rollout = payload.start_rollout_id
 
     @_on.register
     def _(self, payload: StartupProgress, event: Event) -> None:
@@ -177,7 +162,7 @@ class RunFold:
         durations = self._durations.setdefault(payload.stage, deque(maxlen=100))
         durations.append(payload.seconds)
         self._slow.pop(payload.stage, None)
-        self._measure(payload.rollout_id, payload.metrics, source=payload.stage)
+        self._numbers.take(payload.rollout_id, payload.metrics, source=payload.stage)
 
     @_on.register
     def _(self, payload: StageSlow, event: Event) -> None:
@@ -203,15 +188,11 @@ class RunFold:
 
     @_on.register
     def _(self, payload: RolloutFinished, event: Event) -> None:
-        # The merged metrics repeat what the stages said; only what is new counts.
-        given = [v for source, (_, v) in self._latest.items() if source != "rollout"]
-        known = {key for values in given for key in values}
-        new = {k: v for k, v in payload.metrics.items() if k not in known}
-        self._measure(payload.rollout_id, new, source="rollout")
+        self._numbers.finish(payload.rollout_id, payload.metrics)
 
     @_on.register
     def _(self, payload: TrainStep, event: Event) -> None:
-        self._measure(payload.rollout_id, payload.metrics, source="step")
+        self._numbers.take(payload.rollout_id, payload.metrics, source="step")
         self._vacuous = frozenset(payload.vacuous)
         if payload.skipped:
             what = f"step {payload.step} skipped: gradients are not finite"
@@ -311,33 +292,6 @@ class RunFold:
     def _notice(self, event: Event, word: str, text: str) -> None:
         self._notices.append(Notice(wall=event.wall, word=word, text=text))
 
-    def _merged_latest(self) -> dict[str, float]:
-        parts = sorted(self._latest.values(), key=lambda part: part[0])
-        return {key: value for _, values in parts for key, value in values.items()}
-
-    def _latest_rollouts(self) -> tuple[int, int] | None:
-        # Only what the curves show tells an age; an evaluation, say, is rare.
-        ids = [
-            number
-            for number, values in self._latest.values()
-            if any(key in values for key in SERIES_KEYS)
-        ]
-        return (min(ids), max(ids)) if ids else None
-
-    def _measure(self, rollout_id: int, metrics: Metrics, *, source: str) -> None:
-        values = metric_values(metrics)
-        if not values:
-            return
-        self._latest[source] = (rollout_id, values)
-        if rollout_id == self._first:
-            # Later steps of the first rollout do not replace what its first step said.
-            self._first_metrics = {**values, **self._first_metrics}
-        for key, points in self._points.items():
-            if key in values:
-                points[rollout_id] = values[key]
-                if len(points) > SERIES_POINTS:
-                    del points[next(iter(points))]
-
     def snapshot(self, clock: float, *, lost: str = "") -> RunSnapshot:
         """The state as a frozen snapshot.
 
@@ -352,10 +306,10 @@ class RunFold:
             header=self.header,
             now=self._now(clock, lost),
             first_rollout=self._first,
-            figures=figures(self._first_metrics, self._verdicts, self._first),
-            series=self._series(),
-            latest=self._merged_latest(),
-            latest_rollouts=self._latest_rollouts(),
+            figures=figures(self._numbers.first, self._verdicts, self._first),
+            series=self._numbers.series(),
+            latest=self._numbers.latest(),
+            latest_rollouts=self._numbers.rollouts(),
             vacuous=self._vacuous,
             verdicts=verdict_lines(self._verdicts),
             stages=self._stages(lost=lost),
@@ -389,13 +343,6 @@ class RunFold:
             else "",
             weights_version=self._weights,
         )
-
-    def _series(self) -> Mapping[str, Series]:
-        ids = sorted({i for points in self._points.values() for i in points})
-        return {
-            key: Series(key=key, points=tuple(points.get(i) for i in ids))
-            for key, points in self._points.items()
-        }
 
     def _stages(self, *, lost: str) -> tuple[StageLine, ...]:
         running = self._liveness is Liveness.RUNNING and not lost

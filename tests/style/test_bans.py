@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from sources import SourceFile, exceptions, files_of_tests, product_files, source_files
+from own_files import (
+    SourceFile,
+    exceptions,
+    files_of_tests,
+    product_files,
+    source_files,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from sources import ROOT, SourceFile, product_files
+from own_files import ROOT, SourceFile, product_files
 
 HEAVY = ("torch", "ray", "megatron", "sglang", "transformers", "safetensors")
 LIGHT = (

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 import pytest
-from sources import SourceFile, exceptions, source_files
+from own_files import SourceFile, exceptions, source_files
 
 FILE_LINES = 400
 TEST_FILE_LINES = 600

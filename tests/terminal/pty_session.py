@@ -65,10 +65,14 @@ class PtySession:
             for query, answer in ANSWERS.items():
                 if query in data:
                     os.write(self.master, answer)
-            # pyte knows neither the kitty protocol nor synchronised output.
-            self.stream.feed(re.sub(rb"\x1b\[[<>=?][0-9;]*[u$p]+", b"", data))
-        self.output += got
+            self.feed(data)
         return got
+
+    def feed(self, data):
+        """Takes bytes in that came from the program."""
+        self.output += data
+        # pyte knows neither the kitty protocol nor synchronised output.
+        self.stream.feed(re.sub(rb"\x1b\[[<>=?][0-9;]*[u$p]+", b"", data))
 
     def wait_for(self, text, seconds=30.0):
         """Reads until a text is on the screen; returns when it was."""
