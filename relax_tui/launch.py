@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relax.arguments.environment import child_environment, child_python_path
+from relax.arguments.environment import cache_home, child_environment, child_python_path
 from relax.errors import ArgumentError, ControlError, RelaxError
 
 DRIVER_LOG = Path("logs") / "driver.log"
@@ -115,7 +115,7 @@ def demo_flags(model: str) -> list[str]:
                 f"--model {model}: {config} is not here",
                 hint=f"run `{make}` in a checkout of relax, and the demo from there",
             )
-        return ["--config", str(path)]
+        return ["--config", str(path), *_made_checkpoint(model)]
     path = Path(model)
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return ["--config", str(path)]
@@ -127,6 +127,19 @@ def demo_flags(model: str) -> list[str]:
     base = demo_flags("tiny")
     checkpoint = str(path.absolute())
     return [*base, "--hf-checkpoint", checkpoint, "--ref-load", checkpoint]
+
+
+def _made_checkpoint(model: str) -> list[str]:
+    """Flags for an example whose checkpoint is too large to come with relax."""
+    if model != "smollm2":
+        return []
+    folder = cache_home() / "relax" / model
+    if not (folder / "config.json").is_file():
+        raise ArgumentError(
+            f"--model {model}: its checkpoint {folder} is not there",
+            hint=f"make it with `python {MODELS[model][1]}`",
+        )
+    return ["--hf-checkpoint", str(folder), "--ref-load", str(folder)]
 
 
 def _example(relative: str) -> Path | None:

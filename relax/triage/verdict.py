@@ -50,8 +50,8 @@ class Place:
     position: int | None = None
 
     def __str__(self) -> str:
-        """The place in short: ``r37 s12 t5``."""
-        parts = [f"r{self.rollout_id}"]
+        """The place in short: ``r37 s12 t5``; ``start`` before rollout 0."""
+        parts = ["start" if self.rollout_id < 0 else f"r{self.rollout_id}"]
         if self.sample_index is not None:
             parts.append(f"s{self.sample_index}")
         if self.position is not None:

@@ -77,6 +77,6 @@ def percent_text(share: float | None, glyphs: Glyphs) -> str:
     return f"{value:.1f} %" if 0 < value < 1 else f"{value:.0f} %"
 
 
-def place_text(where: object) -> str:
+def str(where: object) -> str:
     """A verdict's place in short; what comes before the first rollout is the start."""
-    return str(where).replace("r-1", "start")
+    return str(where)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from relax_tui.lines import Line, Span, beside, fit
-from relax_tui.panes.numbers import place_text, status_span
+from relax_tui.panes.numbers import status_span
 from relax_tui.panes.pane import Pane
 from relax_tui.sources.base import RunSnapshot, VerdictLine
 from relax_tui.text import pad, visible
@@ -43,7 +43,7 @@ def verdict_row(line: VerdictLine, width: int, glyphs: Glyphs) -> Line:
     verdict = line.verdict
     status = str(verdict.status)
     role = STATUS_ROLES.get(status, "") if status in UNHEALTHY else ""
-    tail = visible(place_text(verdict.where))
+    tail = visible(str(verdict.where))
     if line.times > 1:
         tail += f" x{line.times}"
     left = (

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from relax_tui.keymap import Where
 from relax_tui.lines import Line, Span, line
-from relax_tui.panes.numbers import number_text, place_text, status_span
+from relax_tui.panes.numbers import number_text, status_span
 from relax_tui.panes.pane import ListPane, ScrollPane
 from relax_tui.panes.strip import note_rows
 from relax_tui.panes.verdicts import UNHEALTHY, verdict_counts
@@ -31,7 +31,7 @@ class VerdictList(ListPane):
         """Status, rule, where first."""
         found = self.snapshot.verdicts[index]
         verdict = found.verdict
-        where = visible(place_text(verdict.where))
+        where = visible(str(verdict.where))
         role = STATUS_ROLES.get(str(verdict.status), "")
         return (
             status_span(str(verdict.status)),
@@ -69,11 +69,11 @@ def evidence_rows(found: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
          Span(f"  guide, section {visible(verdict.section)}", "dim")),
         *note_rows(verdict.summary, width, STATUS_ROLES.get(status, "")),
     ]  # fmt: skip
-    where = visible(place_text(verdict.where))
+    where = visible(str(verdict.where))
     again = f", {found.times} times since" if found.times > 1 else ""
     newest = found.newest
     if newest != verdict:
-        again += f"; newest {newest.status} at {visible(place_text(newest.where))}"
+        again += f"; newest {newest.status} at {visible(str(newest.where))}"
     rows.append((Span(f" first at {where}{again}", "dim"),))
     if verdict.numbers:
         rows.append(_heading("numbers"))
@@ -85,7 +85,7 @@ def evidence_rows(found: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
     if verdict.evidence:
         rows.append(_heading("evidence"))
         for item in verdict.evidence:
-            place = f"  ({place_text(item.where)})" if item.where else ""
+            place = f"  ({str(item.where)})" if item.where else ""
             rows += _indented(f"{item.text}{place}", width)
     if verdict.causes:
         rows.append(_heading("likely causes, in order"))

@@ -16,7 +16,7 @@ def train_worker(options: Mapping[str, Any], *, name: str) -> Any:
 class _TrainActor:
     """Imports the real worker in its own process and hands every call to it.
 
-    ``ray.remote(TrainWorker)`` in the driver would import torch and megatron there, some
+    ``ray.remote(TrainWorker)`` in the driver would import torch and megatron there:
     seconds of start-up and a few hundred megabytes for nothing.
     """
 

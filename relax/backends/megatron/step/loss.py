@@ -224,7 +224,8 @@ def _engine_difference(columns: _Columns, old: Tensor) -> dict[str, Part]:
         columns.batch.samples, pieces, columns.masks, strict=True
     ):
         if sample.rollout_log_probs is not None:
-            theirs = torch.from_numpy(sample.rollout_log_probs).to(columns.device)
+            # tensor() copies: arrays out of Ray's object store cannot be written.
+            theirs = torch.tensor(sample.rollout_log_probs, device=columns.device)
             by_log.append((ours - theirs).abs())
             by_prob.append((ours.exp() - theirs.exp()).abs())
             masks.append(mask)
