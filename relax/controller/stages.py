@@ -291,8 +291,10 @@ class Stages:
         return StageResult(metrics={**measured, **await self._evaluation(rollout_id)})
 
     async def _evaluation(self, rollout_id: int) -> Metrics:
-        interval = self._arguments.run.eval_interval
-        if interval is None or rollout_id < 0 or (rollout_id + 1) % interval:
+        run = self._arguments.run
+        if run.eval_interval is None or (rollout_id + 1) % run.eval_interval:
+            return {}
+        if rollout_id < self._first_rollout and run.skip_eval_before_train:
             return {}
         metrics = await evaluate(self._workers.runner, rollout_id=rollout_id)
         self._log.info(f"eval {rollout_id}: {metric_values(metrics)}")

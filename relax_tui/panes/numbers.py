@@ -75,8 +75,3 @@ def percent_text(share: float | None, glyphs: Glyphs) -> str:
         return number_text(share, glyphs)
     value = share * 100
     return f"{value:.1f} %" if 0 < value < 1 else f"{value:.0f} %"
-
-
-def str(where: object) -> str:
-    """A verdict's place in short; what comes before the first rollout is the start."""
-    return str(where)

@@ -51,7 +51,7 @@ def clock_line(snapshot: RunSnapshot, width: int) -> Line:
     """What changes by itself: the stage that runs, and how old the data are."""
     short = width < 30
     line = join([_stage(snapshot, short=short), _age(snapshot, short=width < 25)])
-    return (*line, Span(" "))
+    return (Span(" "), *line, Span(" "))
 
 
 def _word(liveness: Liveness) -> str:

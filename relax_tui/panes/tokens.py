@@ -174,7 +174,7 @@ class TokensPane(ListPane):
         names = [pad(label, NUMBER_CELLS, ">") for _, label in COLUMNS]
         label = self.pairing.label.replace("rollout", "roll")
         heads = f"{'t':>5} {pad('token', TEXT_CELLS)} m" + "".join(names)
-        tail = f"{pad(label, NUMBER_CELLS, '>')}{pad('ulp', 9, '>')}"
+        tail = f"{pad(label, NUMBER_CELLS, '>')}{pad('ulp', 10, '>')}"
         if width < 76:
             heads = f"{'t':>5} {pad('token', TEXT_CELLS)} m"
             tail = f"{pad('lp', 9, '>')}{pad(label, NUMBER_CELLS, '>')}"
@@ -211,7 +211,7 @@ class TokensPane(ListPane):
         spans.append(Span(pad(_signed(value, glyphs), NUMBER_CELLS, ">"), mark))
         if not narrow:
             ulp = self._ulps[index] if index < len(self._ulps) else None
-            spans.append(Span(pad(_ulp(ulp, glyphs), 9, ">"), mark))
+            spans.append(Span(pad(_ulp(ulp, glyphs), 10, ">"), mark))
         return tuple(spans)
 
     def _token_text(self, index: int, cells: int) -> str:
@@ -352,4 +352,4 @@ def _signed(value: float | None, glyphs: Glyphs) -> str:
 def _ulp(ulp: int | None, glyphs: Glyphs) -> str:
     if ulp is None:
         return glyphs.absent
-    return f"{ulp:,}" if ulp < 10_000_000 else f"{ulp:.1e}"
+    return f"{ulp:,}" if ulp < 1_000_000 else f"{ulp:.1e}"

@@ -85,7 +85,7 @@ def evidence_rows(found: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
     if verdict.evidence:
         rows.append(_heading("evidence"))
         for item in verdict.evidence:
-            place = f"  ({str(item.where)})" if item.where else ""
+            place = f"  ({item.where!s})" if item.where else ""
             rows += _indented(f"{item.text}{place}", width)
     if verdict.causes:
         rows.append(_heading("likely causes, in order"))

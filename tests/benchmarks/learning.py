@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from relax.events.tail import EventTail  # noqa: E402
-from relax.events.types import RolloutFinished  # noqa: E402
+from relax.events.types import RolloutFinished, Stage, StageFinished  # noqa: E402
 
 WINDOW = 5
 GOAL = 0.85
@@ -33,6 +33,7 @@ def run(run_dir: Path, *flags: str) -> None:
     """One run of the demo."""
     command = [sys.executable, ROOT / "relax/entrypoints/train.py", "--config"]
     command += [ROOT / "examples/tiny_arith/demo.yaml", "--run-dir", run_dir, *flags]
+    command += ["--no-skip-eval-before-train"]
     subprocess.run(
         command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -40,16 +41,18 @@ def run(run_dir: Path, *flags: str) -> None:
 
 def figures(run_dir: Path) -> dict[str, object]:
     """Of a finished run."""
-    finished = [
-        event.payload
-        for event in EventTail(run_dir).poll()
-        if isinstance(event.payload, RolloutFinished)
+    payloads = [event.payload for event in EventTail(run_dir).poll()]
+    finished = [p for p in payloads if isinstance(p, RolloutFinished)]
+    updates = [
+        p
+        for p in payloads
+        if isinstance(p, StageFinished) and p.stage is Stage.UPDATE_WEIGHTS
     ]
     reward = np.array([f.metrics["rollout/raw_reward"].value for f in finished])
     means = np.convolve(reward, np.ones(WINDOW) / WINDOW, mode="valid")
     above = np.flatnonzero(means > GOAL)
     heldout = [
-        f.metrics["eval/heldout"].value for f in finished if "eval/heldout" in f.metrics
+        u.metrics["eval/heldout"].value for u in updates if "eval/heldout" in u.metrics
     ]
     seconds = [f.metrics["perf/step_time"].value for f in finished]
     return {

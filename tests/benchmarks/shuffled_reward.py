@@ -1,4 +1,4 @@
-"""The reward of the tiny example, shuffled within each group: nothing can be learned."""
+"""The tiny example's reward, shuffled within each group: nothing can be learned."""
 
 from __future__ import annotations
 

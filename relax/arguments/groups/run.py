@@ -82,6 +82,9 @@ class RunSettings:
         default=None,
         metadata=flag("Rollouts between two evaluations.", bounds=POSITIVE),
     )
+    skip_eval_before_train: bool = field(
+        default=False, metadata=flag("Do not evaluate before the first rollout.")
+    )
     eval_prompt_data: tuple[str, ...] = field(
         default=(),
         metadata=flag(
