@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import shutil
 import signal
-import socket
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
-from relax.arguments.environment import interpreter, recorded_environment
 from relax.control.run_folder import (
-    RunInfo,
     RunLock,
-    boot_id,
     link_run,
-    process_start,
     read_run_info,
     socket_path,
     write_run_info,
 )
 from relax.control.server import ControlServer
+from relax.controller.announce import (
+    RunPlace,
+    first_rollout,
+    num_rollout,
+    run_info,
+    run_started,
+)
 from relax.controller.cluster import start_ray, stop_ray
 from relax.controller.judge import Judge
 from relax.controller.loop import Controller, StageKilledError
-from relax.controller.provenance import git_state, versions
 from relax.controller.reaper import Reaper
 from relax.controller.recorder import Recorder
 from relax.controller.runlog import RunLog, open_run_log
@@ -39,13 +40,12 @@ from relax.controller.state import ControllerState
 from relax.controller.stops import StopConditions
 from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
-from relax.errors import ArgumentError, RecordError, RelaxError
+from relax.errors import RecordError, RelaxError
 from relax.events.append import EventWriter, attempts
 from relax.events.types import (
     Mode,
     RunFailed,
     RunFinished,
-    RunStarted,
     Stage,
     StartupProgress,
 )
@@ -53,20 +53,6 @@ from relax.observe.worker_process import arm_faulthandler, last_lines, log_path
 from relax.records.write import write_vocabulary
 
 LINES_KEPT = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunPlace:
-    """Where a run lives.
-
-    Attributes:
-        socket: None with ``--no-control``.
-    """
-
-    run_id: str
-    run_dir: Path
-    attempt: int
-    socket: Path | None
 
 
 async def drive(arguments: Arguments, *, echo: bool) -> int:
@@ -102,15 +88,6 @@ def choose_run_dir(arguments: Arguments) -> Path:
     return Path("runs") / f"{arguments.run.run_name}-{uuid.uuid4().hex[:6]}"
 
 
-def _num_rollout(arguments: Arguments) -> int:
-    if arguments.data.num_rollout is None:
-        raise ArgumentError(
-            "--num-epoch alone does not give a run its length yet",
-            hint="give --num-rollout",
-        )
-    return arguments.data.num_rollout
-
-
 def _place(arguments: Arguments, run_dir: Path) -> RunPlace:
     try:
         run_id = read_run_info(run_dir).run_id
@@ -131,7 +108,10 @@ class _Driver:
         self._began = time.monotonic()
         self._log: RunLog = open_run_log(place.run_dir, echo=echo)
         self._events = EventWriter(
-            place.run_dir, run_id=place.run_id, attempt=place.attempt
+            place.run_dir,
+            run_id=place.run_id,
+            attempt=place.attempt,
+            state=self._state,
         )
         self._reaper = Reaper()
         self._workers = Workers(
@@ -143,8 +123,8 @@ class _Driver:
         self._controller: Controller | None = None
         self._session_dir: Path | None = None
         self._signals = 0
-        self._num_rollout = _num_rollout(arguments)
-        self._first_rollout = arguments.data.start_rollout_id or 0
+        self._num_rollout = num_rollout(arguments)
+        self._first_rollout = first_rollout(arguments)
 
     async def run(self) -> int:
         """From run.json to the last event."""
@@ -153,11 +133,13 @@ class _Driver:
         if place.socket is not None:
             self._reaper.watch_path(place.socket)
         arm_faulthandler(place.run_dir, "driver")
-        write_run_info(place.run_dir, self._run_info())
+        write_run_info(place.run_dir, run_info(self._arguments, place))
         link_run(place.run_dir, place.run_id)
         with self._events:
             self._install_signals()
-            self._events.append(self._run_started(vocab=""), sync=True)
+            self._events.append(
+                run_started(self._arguments, place, vocab=""), sync=True
+            )
             self._log.info(f"Run {place.run_id} in {place.run_dir}")
             try:
                 why = await self._until_end()
@@ -199,7 +181,9 @@ class _Driver:
             self._workers.runner_opened.vocabulary,
             digest=self._workers.runner_opened.vocabulary_digest,
         )
-        self._events.append(self._run_started(vocab=vocab), sync=True)
+        self._events.append(
+            run_started(self._arguments, self._place, vocab=vocab), sync=True
+        )
         judge = Judge()
         stages = self._stages(judge, vocab=vocab)
         self._controller = self._make_controller(stages)
@@ -210,6 +194,10 @@ class _Driver:
                 return why
         finally:
             judge.close()
+
+    def _announce(self, *, vocab: str) -> None:
+        started = run_started(self._arguments, self._place, vocab=vocab)
+        self._events.append(started, sync=True)
 
     def _stages(self, judge: Judge, *, vocab: str) -> Stages:
         arguments, place, opened = (
@@ -339,56 +327,15 @@ class _Driver:
             )
         )
 
+    def _state(self) -> Mapping[str, Any] | None:
+        controller = self._controller
+        return None if controller is None else dataclasses.asdict(controller.state)
+
     def _rollouts(self) -> int:
         if self._controller is None:
             return 0
         state = self._controller.state
         return max(0, state.rollout_id - state.first_rollout)
-
-    def _run_info(self) -> RunInfo:
-        place = self._place
-        pid = Path("/proc/self").resolve().name
-        return RunInfo(
-            run_id=place.run_id,
-            name=self._arguments.run.run_name,
-            attempt=place.attempt,
-            host=socket.gethostname(),
-            boot_id=boot_id(),
-            pid=int(pid),
-            process_start=process_start(int(pid)),
-            socket=str(place.socket) if place.socket else "",
-            interpreter=str(interpreter()),
-            started=time.time(),
-        )
-
-    def _run_started(self, *, vocab: str) -> RunStarted:
-        arguments = self._arguments
-        batch = arguments.batch
-        return RunStarted(
-            run_id=self._place.run_id,
-            name=arguments.run.run_name,
-            mode=Mode.FULL,
-            num_rollout=self._num_rollout,
-            start_rollout_id=self._first_rollout,
-            steps_per_rollout=batch.num_steps_per_rollout,
-            samples_per_rollout=batch.rollout_batch_size * batch.n_samples_per_prompt,
-            arguments=arguments.to_json(),
-            arguments_digest=arguments.digest(),
-            versions=versions(),
-            git=git_state(),
-            environment=recorded_environment(),
-            layout=self._layout(),
-            vocab=vocab,
-        )
-
-    def _layout(self) -> Mapping[str, int]:
-        sizes = self._arguments.layout
-        return {
-            "tp": sizes.tensor_model_parallel_size,
-            "pp": sizes.pipeline_model_parallel_size,
-            "cp": sizes.context_parallel_size,
-            "ep": sizes.expert_model_parallel_size,
-        }
 
 
 def _remove(folder: Path) -> None:

@@ -7,6 +7,7 @@ would not be the run that was asked for.
 from __future__ import annotations
 
 from relax.arguments import Arguments
+from relax.controller.announce import num_rollout
 from relax.errors import ArgumentError
 from relax.faults.drills import Drill
 
@@ -44,6 +45,7 @@ def refuse_unbuilt(arguments: Arguments) -> None:
             f"training on {arguments.cluster.world_size} ranks",
             hint="set --actor-num-nodes 1 --actor-num-gpus-per-node 1",
         )
+    num_rollout(arguments)
     Drill(arguments.debug.inject_fault)
 
 

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +26,14 @@ from relax.events.types import AttemptOpened, Event, Payload
 FILE_BYTES = 64 * 1024 * 1024
 QUEUE_EVENTS = 10_000
 JOIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    payload: Payload
+    wall: float
+    mono: float
+    sync: bool
 
 
 class EventWriter:
@@ -49,9 +58,8 @@ class EventWriter:
         self._run_id = run_id
         self._attempt = attempt
         self._state = state
-        self._queue: queue.Queue[tuple[Event, bool] | None] = queue.Queue(QUEUE_EVENTS)
+        self._queue: queue.Queue[_Queued | None] = queue.Queue(QUEUE_EVENTS)
         self._thread = threading.Thread(target=self._drain, name="events", daemon=True)
-        self._lock = threading.Lock()
         self._seq = 0
         self._file_number = 0
         self._descriptor = -1
@@ -79,13 +87,11 @@ class EventWriter:
             payload: What happened.
             sync: Ask for an fsync after it (at stage ends).
         """
-        with self._lock:
-            event = self._stamp(payload)
-            try:
-                self._queue.put_nowait((event, sync))
-                self._seq += 1
-            except queue.Full:
-                self.dropped += 1
+        queued = _Queued(payload, time.time(), time.monotonic(), sync)
+        try:
+            self._queue.put_nowait(queued)
+        except queue.Full:
+            self.dropped += 1
 
     def close(self) -> None:
         """Writes what is queued, syncs and ends the writer."""
@@ -107,44 +113,54 @@ class EventWriter:
         """Closes the log."""
         self.close()
 
-    def _stamp(self, payload: Payload) -> Event:
-        return Event(self._seq, self._attempt, time.time(), time.monotonic(), payload)
-
     def _open_file(self) -> None:
+        """Opens the next file; its first event tells who writes and the state so far.
+
+        Called from `open`, and then only in the writer's thread, which numbers the
+        events: a snapshot stands before all that comes after it.
+        """
         name = f"a{self._attempt:02d}-{self._file_number:03d}.jsonl"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(self._folder / name, flags, 0o600)
+        descriptor = os.open(self._folder / name, flags, 0o600)
+        self._close_file()
+        self._descriptor = descriptor
         self._file_number += 1
         self._size = 0
-        with self._lock:
-            opened = AttemptOpened(
-                run_id=self._run_id,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                boot_id=boot_id(),
-                state=self._state(),
-            )
-            event = self._stamp(opened)
-            self._seq += 1
-        self._write(encode_event(event))
+        opened = AttemptOpened(
+            run_id=self._run_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot_id=boot_id(),
+            state=self._state(),
+        )
+        self._write(_Queued(opened, time.time(), time.monotonic(), sync=True))
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, queued: _Queued) -> None:
+        event = Event(
+            self._seq, self._attempt, queued.wall, queued.mono, queued.payload
+        )
+        line = encode_event(event)
         view = memoryview(line)
         while view:
             view = view[os.write(self._descriptor, view) :]
+        self._seq += 1
         self._size += len(line)
+        if queued.sync:
+            os.fsync(self._descriptor)
 
     def _drain(self) -> None:
-        while (item := self._queue.get()) is not None:
-            event, sync = item
+        while (queued := self._queue.get()) is not None:
             try:
-                self._write(encode_event(event))
-                if sync:
-                    os.fsync(self._descriptor)
+                if self._size >= FILE_BYTES:
+                    self._open_file()
+                self._write(queued)
             except OSError as error:
                 # A full disk must not stop training; the heartbeat tells of the loss.
                 self.failure = error
                 self.dropped += 1
+        self._close_file()
+
+    def _close_file(self) -> None:
         if self._descriptor >= 0:
             os.fsync(self._descriptor)
             os.close(self._descriptor)

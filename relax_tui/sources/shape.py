@@ -34,20 +34,14 @@ def figures(
     counted = unequal is not None and tokens is not None
     # k3, as the rule judges it: k1 can cancel.
     kl = found.get("rollout/kl_k3", found.get("rollout/kl"))
-
-    def status(rule: str) -> str:
-        for verdict in verdicts.get(rule, ()):
-            if verdict.where.rollout_id == first:
-                return str(verdict.status)
-        return ""
-
-    equal = status("log_probs_equal_ref")
+    said = {rule: _said_of(first, given) for rule, given in verdicts.items()}
+    equal = said.get("log_probs_equal_ref", "")
     return (
-        Figure(label="KL", text=_text(kl), status=status("first_step_kl")),
+        Figure(label="KL", text=_text(kl), status=said.get("first_step_kl", "")),
         Figure(
             label="grad_norm",
             text=_text(found.get("train/grad_norm")),
-            status=status("grad_norm"),
+            status=said.get("grad_norm", ""),
         ),
         Figure(
             label="unequal",
@@ -65,6 +59,14 @@ def figures(
             status=equal,
         ),
     )
+
+
+def _said_of(rollout_id: int | None, verdicts: Sequence[Verdict]) -> str:
+    """What a rule said of one rollout; '' when nothing."""
+    for verdict in verdicts:
+        if verdict.where.rollout_id == rollout_id:
+            return str(verdict.status)
+    return ""
 
 
 def verdict_lines(

@@ -143,3 +143,19 @@ def test_a_full_queue_drops_and_counts_but_never_waits(tmp_path, monkeypatch):
     for _ in range(10):
         writer.append(Heartbeat())
     assert writer.dropped == 6
+
+
+def test_a_new_file_begins_with_a_snapshot_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr("relax.events.append.FILE_BYTES", 1_000)
+    writer = EventWriter(tmp_path, run_id="r", attempt=1, state=lambda: {"x": 1})
+    with writer:
+        for _ in range(40):
+            writer.append(Heartbeat())
+    tail = EventTail(tmp_path)
+    events = tail.poll()
+    assert [event.seq for event in events] == list(range(len(events)))
+    opened = [e for e in events if isinstance(e.payload, AttemptOpened)]
+    files = sorted((tmp_path / "events").iterdir())
+    assert len(opened) == len(files) > 2
+    assert all(o.payload.state == {"x": 1} for o in opened)
+    assert len(events) - len(opened) == 40
