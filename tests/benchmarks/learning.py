@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -25,14 +26,29 @@ sys.path.insert(0, str(ROOT))
 from relax.events.tail import EventTail  # noqa: E402
 from relax.events.types import RolloutFinished, Stage, StageFinished  # noqa: E402
 
+EXAMPLE = ROOT / "examples" / "tiny_arith"
+PATHS = ("hf-checkpoint", "ref-load", "prompt-data")
 WINDOW = 5
 GOAL = 0.85
 
 
+def demo_flags() -> list[str]:
+    """The demo's settings as flags, the reward left out: it cannot be named twice."""
+    settings = yaml.safe_load((EXAMPLE / "demo.yaml").read_text())
+    flags: list[str] = []
+    for name, value in settings.items():
+        if name not in ("rm-type", "eval-prompt-data") and value is not False:
+            words = value if isinstance(value, list) else [value]
+            places = [EXAMPLE / str(w) if name in PATHS else w for w in words]
+            flags += [f"--{name}", *(str(p) for p in places if p is not True)]
+    return flags
+
+
 def run(run_dir: Path, *flags: str) -> None:
     """One run of the demo."""
-    command = [sys.executable, ROOT / "relax/entrypoints/train.py", "--config"]
-    command += [ROOT / "examples/tiny_arith/demo.yaml", "--run-dir", run_dir, *flags]
+    command = [sys.executable, ROOT / "relax/entrypoints/train.py", *demo_flags()]
+    command += ["--eval-prompt-data", "heldout", EXAMPLE / "heldout.jsonl"]
+    command += ["--run-dir", run_dir, *flags]
     command += ["--no-skip-eval-before-train"]
     subprocess.run(
         command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -80,7 +96,10 @@ def main() -> None:
         "--group-rm",
     ]
     runs = {
-        f"seed {seed}": ["--seed", str(seed), "--rollout-seed", str(seed)]
+        f"seed {seed}": [
+            *("--rm-type", "last_number"),
+            *("--seed", str(seed), "--rollout-seed", str(seed)),
+        ]
         for seed in options.seeds
     }
     if options.shuffled:
