@@ -19,7 +19,7 @@ from relax.measure.difference import (
     absolute_quantiles,
     compare_tokens,
 )
-from relax.measure.nonfinite import Floats, Mask, count_nonfinite
+from relax.measure.nonfinite import Floats, Mask
 from relax.measure.reduction import Gauge, Max, Mean, Reduction, Sum
 
 AVERAGED_COLUMNS = (
@@ -139,11 +139,16 @@ def _nonfinite(
     name: str, column: Column, masks: Sequence[Mask]
 ) -> dict[str, Reduction]:
     """Non-finite values of a column, those under a mask apart."""
-    unmasked = everywhere = 0
-    for values, mask in zip(column, masks, strict=True):
-        if values is not None:
-            unmasked += count_nonfinite(values, mask=mask).total
-            everywhere += count_nonfinite(values).total
+    pairs = [
+        (values, mask)
+        for values, mask in zip(column, masks, strict=True)
+        if values is not None
+    ]
+    # All tokens at once: a call a sample would cost more than the counting.
+    bad = ~np.isfinite(np.concatenate([values for values, _ in pairs]))
+    kept = np.concatenate([mask for _, mask in pairs]).astype(bool)
+    everywhere = int(np.count_nonzero(bad))
+    unmasked = int(np.count_nonzero(bad & kept))
     return {
         f"nonfinite/{name}": Sum(unmasked),
         f"nonfinite_masked/{name}": Sum(everywhere - unmasked),
@@ -195,9 +200,15 @@ def _difference_metrics(
     prefix: str, left: Column, right: Column, masks: Sequence[Mask]
 ) -> dict[str, Reduction]:
     """Counts, extremes and quantiles of left - right over unmasked tokens."""
-    difference = compare_columns(left, right, masks)
-    if difference is None:
+    pairs = _pairs(left, right, masks)
+    if not pairs:
         return {}
+    # Places are not asked for here, so that all tokens can be compared at once.
+    difference = compare_tokens(
+        np.concatenate([a for a, _, _ in pairs]),
+        np.concatenate([b for _, b, _ in pairs]),
+        np.concatenate([mask for _, _, mask in pairs]),
+    )
     metrics: dict[str, Reduction] = {
         f"{prefix}/tokens": Sum(difference.tokens),
         f"{prefix}/unequal": Sum(difference.unequal),

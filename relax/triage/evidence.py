@@ -19,6 +19,9 @@ from relax.triage.verdict import Place
 
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
+_RANKS_MEASURED = "logprob_rollout/tokens"
+"""Its presence says that the ranks compared all tokens while they were there."""
+
 TOKEN_COLUMNS = (
     "log_probs",
     "ref_log_probs",
@@ -68,7 +71,7 @@ class RolloutEvidence:
     @cached_property
     def measured(self) -> Metrics:
         """The metrics, those that only the columns can give computed from them."""
-        if self.masks is None:
+        if _RANKS_MEASURED in self.metrics or self.masks is None:
             return self.metrics
         known = {name: self.token_column(name) for name in TOKEN_COLUMNS}
         columns = {name: column for name, column in known.items() if column is not None}
