@@ -64,11 +64,52 @@ class PassReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackedColumn:
+    """A per-token column on its way between processes: one buffer, not one a sample.
+
+    Attributes:
+        values: The samples' values one after the other.
+        lengths: R of each sample; -1 for a sample that has none.
+    """
+
+    values: np.ndarray[Any, Any]
+    lengths: Sequence[int]
+
+    @classmethod
+    def pack(cls, column: Sequence[np.ndarray[Any, Any] | None]) -> PackedColumn:
+        """Joins a column of one array [R] a sample, or None."""
+        present = [array for array in column if array is not None]
+        values = np.concatenate(present) if present else np.empty(0, np.float32)
+        lengths = [-1 if array is None else array.size for array in column]
+        return cls(values=values, lengths=lengths)
+
+    def unpack(self) -> list[np.ndarray[Any, Any] | None]:
+        """The column again; the arrays are views of one buffer."""
+        column: list[np.ndarray[Any, Any] | None] = []
+        start = 0
+        for length in self.lengths:
+            column.append(None if length < 0 else self.values[start : start + length])
+            start += max(length, 0)
+        return column
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdvantageReport:
-    """Advantages are there, and with them the rows of ``logprobs.arrow``."""
+    """Advantages are there, and with them the rows of ``logprobs.arrow``.
+
+    Attributes:
+        rows: Columns with one value a sample.
+        token_rows: Columns with one array a sample.
+    """
 
     metrics: Metrics
     rows: Mapping[str, list[Any]]
+    token_rows: Mapping[str, PackedColumn]
+
+    def columns(self) -> dict[str, list[Any]]:
+        """All columns of ``logprobs.arrow``."""
+        tokens = {name: packed.unpack() for name, packed in self.token_rows.items()}
+        return {**self.rows, **tokens}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -224,7 +224,7 @@ class Stages:
         metrics = merge_metrics(report.metrics for report in reports)
         record = ""
         if self._rollout.observed:
-            rows = _joined([report.rows for report in reports])
+            rows = _joined([report.columns() for report in reports])
             record = await self._write(StageFile.LOGPROBS, rows)
             self._rollout.add_columns(rows)
         before = [m for m in self._rollout.metrics if "rollout/log_probs" in m]

@@ -24,6 +24,7 @@ from relax.backends.megatron.trainer import MegatronTrainer, TrainerSettings
 from relax.backends.training import (
     AdvantageReport,
     ExportReport,
+    PackedColumn,
     PassReport,
     RolloutInput,
     StepReport,
@@ -35,6 +36,7 @@ from relax.measure.logprob_metrics import logprob_metrics, sample_mean
 from relax.measure.reduction import Metrics
 from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
 from relax.observe.worker_process import prepare_worker
+from relax.records.schema import TOKEN_COLUMNS, StageFile
 
 _COUNTED = ("rollout", "nonfinite", "nonfinite_masked")
 
@@ -145,8 +147,13 @@ class TrainWorker:
         rollout = self._current()
         samples = self._sample_log_probs() if rollout.observed else []
         rows = logprob_rows(samples, rollout_id=rollout.rollout_id, kept=rollout.kept)
+        names = TOKEN_COLUMNS[StageFile.LOGPROBS]
         return AdvantageReport(
-            metrics=self._measure("advantages", "returns"), rows=rows
+            metrics=self._measure("advantages", "returns"),
+            rows={name: rows[name] for name in rows.keys() - set(names)},
+            token_rows={
+                name: PackedColumn.pack(rows[name]) for name in names if name in rows
+            },
         )
 
     def train(self) -> list[StepReport]:
