@@ -23,6 +23,7 @@ from relax.events.types import (
     Continued,
     Event,
     Paused,
+    RolloutProgress,
     RunFailed,
     RunFinished,
     StopConditionsSet,
@@ -32,10 +33,16 @@ from relax_tui.sources.base import Header, Liveness, Notice, Post, RunSnapshot
 from relax_tui.sources.fold import RunFold
 
 POLL_SECONDS = 0.25
+FIRST_POLL_SECONDS = 0.05
 TICK_SECONDS = 1.0
 LIVENESS_SECONDS = 1.0
 READ_ROLLOUT_SECONDS = 1.0
 _URGENT = (Commanded, Paused, Continued, RunFinished, RunFailed, StopConditionsSet)
+
+
+def _has_samples(event: Event) -> bool:
+    payload = event.payload
+    return isinstance(payload, RolloutProgress) and payload.done > 0
 
 
 class RunFolderSource:
@@ -64,6 +71,7 @@ class RunFolderSource:
         self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
         self._wake = threading.Event()
         self._ended = False
+        self._saw_samples = False
         self._wanted: tuple[int, int] | None = None
         self._fold = RunFold()
         self._tail = EventTail(run_dir)
@@ -116,13 +124,16 @@ class RunFolderSource:
                     self._publish(now)
             except (RelaxError, OSError) as error:
                 self._problem(str(error))
-            self._wake.wait(POLL_SECONDS)
+            self._wake.wait(POLL_SECONDS if self._saw_samples else FIRST_POLL_SECONDS)
             self._wake.clear()
 
     def _take_events(self) -> bool:
         events: Sequence[Event] = self._tail.poll()
         self._fold.apply(events)
-        return any(isinstance(event.payload, _URGENT) for event in events)
+        # The very first responses are what a person who started a run waits for.
+        first = not self._saw_samples and any(map(_has_samples, events))
+        self._saw_samples = self._saw_samples or first
+        return first or any(isinstance(event.payload, _URGENT) for event in events)
 
     def _problem(self, text: str) -> None:
         if not self._problems or self._problems[-1].text != text:
