@@ -47,16 +47,29 @@ class RolloutInHand:
     passes: dict[str, str] = field(default_factory=dict)
     columns: dict[str, Sequence[Any]] = field(default_factory=dict)
 
-    def add_columns(self, rows: Mapping[str, Sequence[Any]]) -> None:
-        """Joins log-prob columns to the sample columns, by sample index."""
+    def add_columns(self, rows: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Joins log-prob columns to the sample columns, by sample index.
+
+        Returns:
+            The columns with one entry for *every* sample of the rollout, so that the
+            files of a record can be joined row by row: null where a sample was not
+            trained on.
+        """
         by_index = {index: row for row, index in enumerate(rows["sample_index"])}
-        places = [by_index.get(i) for i in self.columns["sample_index"]]
+        indices = list(self.columns["sample_index"])
+        places = [by_index.get(index) for index in indices]
+        aligned = {
+            name: [None if row is None else column[row] for row in places]
+            for name, column in rows.items()
+        }
+        aligned["rollout_id"] = [self.rollout_id] * len(indices)
+        aligned["sample_index"] = indices
+        # True beside nulls says absent; False would say that there is more to fetch.
+        aligned["tokens_kept"] = [kept is not False for kept in aligned["tokens_kept"]]
         for name in _EVIDENCE:
-            column = rows[name]
-            if any(values is not None for values in column):
-                self.columns[name] = [
-                    None if row is None else column[row] for row in places
-                ]
+            if any(values is not None for values in aligned[name]):
+                self.columns[name] = aligned[name]
+        return aligned
 
 
 def trainable_samples(samples: Sequence[Sample], key: str | None) -> list[Sample]:

@@ -225,8 +225,8 @@ class Stages:
         record = ""
         if self._rollout.observed:
             rows = _joined([report.columns() for report in reports])
-            record = await self._write(StageFile.LOGPROBS, rows)
-            self._rollout.add_columns(rows)
+            aligned = self._rollout.add_columns(rows)
+            record = await self._write(StageFile.LOGPROBS, aligned)
         before = [m for m in self._rollout.metrics if "rollout/log_probs" in m]
         shown = metric_values(merge_metrics([*before, metrics]))
         self._log.info(f"rollout {rollout_id}: {_of_prefix(shown, 'rollout/')}")
