@@ -110,17 +110,29 @@ class RunFold:
 
     @_on.register
     def _(self, payload: AttemptOpened, event: Event) -> None:
+        another = event.attempt != self.header.attempt and self._newest > 0
         self.header = replace(
             self.header,
             run_id=payload.run_id,
             host=payload.host,
             attempt=event.attempt,
         )
-        if self._liveness.ended:
-            # A resumed run: what ended is past, its curves stay.
+        # A later file of the same attempt begins with this event too.
+        if another:
+            self._forget_numbers()
+        if another or self._liveness.ended:
             self._set(Liveness.STARTING, event.wall, "")
             self._failure = self._paused = None
             self._startup.clear()
+
+    def _forget_numbers(self) -> None:
+        """A new attempt's numbers are its own: the old ones are on disk, not "now"."""
+        self._numbers = MetricBook()
+        self._first = self._stages_rollout = self._weights = self._progress = None
+        self._rollout, self._stage = -1, ""
+        self._done = {}
+        self._verdicts.clear()
+        self._slow.clear()
 
     @_on.register
     def _(self, payload: RunStarted, event: Event) -> None:

@@ -15,10 +15,19 @@ from scripted_run import Script, ScriptedRun
 
 from relax.control.run_folder import process_start, read_run_info, write_run_info
 from relax.errors import RecordError
-from relax.events.types import Commanded, CommandPhase, Stage
+from relax.events.types import (
+    AttemptOpened,
+    Commanded,
+    CommandPhase,
+    Event,
+    Stage,
+    StageFinished,
+)
+from relax.measure.reduction import Mean
 from relax_tui.launch import start_driver
 from relax_tui.sources.ages import coarse_age, coarse_seconds
 from relax_tui.sources.base import Liveness
+from relax_tui.sources.fold import RunFold
 from relax_tui.sources.run_folder import RunFolderSource
 
 
@@ -233,3 +242,26 @@ def test_ages_are_coarse():
     assert coarse_seconds(7.9) == "7 s"
     assert coarse_seconds(44) == "40 s"
     assert coarse_seconds(95) == "1:30 min"
+
+
+def test_a_second_attempt_does_not_show_the_first_ones_numbers():
+    def event(seq, attempt, payload):
+        return Event(seq, attempt, 100.0 + seq, 1.0, payload)
+
+    def opened(seq, attempt):
+        payload = AttemptOpened(run_id="r", host="h", pid=1, boot_id="b")
+        return event(seq, attempt, payload)
+
+    metrics = {"rollout/raw_reward": Mean(3.0, 4)}
+    reward = StageFinished(
+        rollout_id=41, stage=Stage.REWARD, seconds=1.0, metrics=metrics
+    )
+    fold = RunFold()
+    fold.apply([opened(0, 1), event(1, 1, reward)])
+    assert fold.snapshot(200.0, lost="").latest
+    fold.apply([opened(2, 1)])
+    assert fold.snapshot(200.0, lost="").latest
+    fold.apply([opened(3, 2)])
+    snapshot = fold.snapshot(200.0, lost="")
+    assert snapshot.header.attempt == 2
+    assert not snapshot.latest
