@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax.arguments.environment import cache_home, child_environment, child_python_path
-from relax.errors import ArgumentError, ControlError, RelaxError
+from relax.control.run_folder import read_run_info
+from relax.errors import ArgumentError, ControlError, RecordError, RelaxError
 
 DRIVER_LOG = Path("logs") / "driver.log"
 PACKAGE_PARENT = Path(__file__).resolve().parents[1]
@@ -164,7 +165,7 @@ def wait_until_begun(launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS) 
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if (launch.run_dir / "run.json").exists():
+        if has_begun(launch.run_dir, launch.process.pid):
             return 0
         if launch.process.poll() is not None:
             return launch.process.returncode or 1
@@ -174,6 +175,14 @@ def wait_until_begun(launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS) 
         where=str(launch.run_dir),
         hint=driver_words(launch.run_dir, lines=3),
     )
+
+
+def has_begun(run_dir: Path, pid: int) -> bool:
+    """Whether this driver, not one of an earlier attempt, opened the run folder."""
+    try:
+        return read_run_info(run_dir).pid == pid
+    except RecordError:
+        return False
 
 
 def driver_words(run_dir: Path, *, lines: int = 12) -> str:

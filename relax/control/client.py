@@ -21,12 +21,12 @@ from relax.control.protocol import (
 )
 from relax.control.run_folder import (
     DriverState,
-    RunInfo,
     driver_state,
     read_run_info,
 )
 from relax.errors import ControlError
-from relax.events.types import CommandKind
+from relax.events.tail import last_event
+from relax.events.types import CommandKind, RunFailed, RunFinished
 
 ANSWER_SECONDS = 10.0
 _Answer = TypeVar("_Answer", CommandAnswer, RunStatus, Stacks)
@@ -126,9 +126,9 @@ class RunClient:
                 return answer_type.model_validate_json(text)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ControlError(
-                f"the run does not answer ({error or type(error).__name__})",
+                "the run does not answer",
                 where=str(self._run_dir),
-                hint=_why_silent(read_run_info(self._run_dir)),
+                hint=_why_silent(self._run_dir),
             ) from error
         except pydantic.ValidationError as error:
             raise ControlError(
@@ -154,9 +154,13 @@ class RunClient:
         return self._session
 
 
-def _why_silent(info: RunInfo) -> str:
+def _why_silent(run_dir: Path) -> str:
+    info = read_run_info(run_dir)
     match driver_state(info):
         case DriverState.DEAD:
+            last = last_event(run_dir)
+            if last is not None and isinstance(last.payload, RunFinished | RunFailed):
+                return "the run has ended"
             return f"its driver (pid {info.pid}) is gone: the run was lost"
         case DriverState.OTHER_HOST:
             return f"it runs on {info.host}: `ssh {info.host}` and attach there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import shlex
 import shutil
 import signal
 import time
@@ -223,7 +224,7 @@ class _Driver:
             log=self._log,
             arguments=arguments,
             vocab_size=len(self._workers.runner_opened.vocabulary),
-            run=str(place.run_dir),
+            run=shlex.quote(str(place.run_dir)),
         )
         return Stages(
             arguments,

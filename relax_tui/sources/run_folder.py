@@ -28,7 +28,7 @@ from relax.events.types import (
     RunFinished,
     StopConditionsSet,
 )
-from relax_tui.launch import DriverDied, driver_words
+from relax_tui.launch import DriverDied, driver_words, has_begun
 from relax_tui.sources.base import Header, Liveness, Notice, Post, RunSnapshot
 from relax_tui.sources.fold import RunFold
 
@@ -144,7 +144,7 @@ class RunFolderSource:
         """Whether the driver we started ended without ever opening its run."""
         if self._driver is None or self._driver.poll() is None:
             return False
-        if (self.run_dir / "run.json").exists():
+        if has_begun(self.run_dir, self._driver.pid):
             return False
         died = DriverDied(self._driver.returncode, driver_words(self.run_dir))
         if self._on_died is not None:
