@@ -11,7 +11,7 @@ left out when it has the content of the input embedding.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -28,7 +28,7 @@ class Fingerprint:
     """
 
     def __init__(self) -> None:
-        self._digests: dict[str, bytes] = {}
+        self._digests: dict[str, str] = {}
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         """Take one tensor, on any device, under its Hugging Face name.
@@ -38,18 +38,34 @@ class Fingerprint:
         """
         if name in self._digests:
             raise InternalError(f"tensor {name!r} was fingerprinted twice")
-        self._digests[name] = _digest(tensor)
+        self._digests[name] = tensor_digest(tensor)
 
-    def hexdigest(self) -> str:
-        """The fingerprint of what was added so far, 64 hexadecimal digits."""
+    def digests(self) -> dict[str, str]:
+        """``{name: digest}`` of what was added so far, without a tied output layer."""
         digests = dict(self._digests)
         head = digests.get(LM_HEAD)
         if head is not None and head == digests.get(EMBEDDING):
             del digests[LM_HEAD]
-        whole = hashlib.sha256()
-        for name in sorted(digests):
-            whole.update(name.encode() + b"\0" + digests[name])
-        return whole.hexdigest()
+        return digests
+
+    def hexdigest(self) -> str:
+        """The fingerprint of what was added so far, 64 hexadecimal digits."""
+        return combined(self.digests())
+
+
+def combined(digests: Mapping[str, str]) -> str:
+    """The fingerprint of tensors whose digests are known.
+
+    Args:
+        digests: ``{Hugging Face name: digest}``, a tied output layer left out.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    whole = hashlib.sha256()
+    for name in sorted(digests):
+        whole.update(name.encode() + b"\0" + bytes.fromhex(digests[name]))
+    return whole.hexdigest()
 
 
 def fingerprint_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
@@ -70,10 +86,11 @@ def fingerprint_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
     return fingerprint.hexdigest()
 
 
-def _digest(tensor: torch.Tensor) -> bytes:
+def tensor_digest(tensor: torch.Tensor) -> str:
+    """The sha256 of a tensor's type, shape and content, 64 hexadecimal digits."""
     data = tensor.detach().to("cpu").contiguous()
     head = f"{str(data.dtype).removeprefix('torch.')}{tuple(data.shape)}\0"
     digest = hashlib.sha256(head.encode())
     # numpy has no bfloat16: hash the bytes, whatever the type.
     digest.update(data.reshape(-1).view(torch.uint8).numpy())
-    return digest.digest()
+    return digest.hexdigest()

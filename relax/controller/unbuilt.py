@@ -19,6 +19,9 @@ _DEBUG = (
     "load_debug_rollout_data_subsample",
     "save_debug_train_data",
     "dump_details",
+    "dump_on",
+    "dump_keep_last",
+    "dump_max_bytes",
     "load_forge_rollout_data",
     "check_weight_update_equal",
     "keep_weights",
@@ -35,11 +38,6 @@ def refuse_unbuilt(arguments: Arguments) -> None:
     for name in _DEBUG:
         if arguments.was_given(name) and arguments.values()[name] not in (None, False):
             raise _not_yet(f"--{name.replace('_', '-')}")
-    if arguments.rollout.rollout_backend != "embedded":
-        raise _not_yet(
-            f"--rollout-backend {arguments.rollout.rollout_backend}",
-            hint="use --rollout-backend embedded",
-        )
     if arguments.cluster.world_size != 1:
         raise _not_yet(
             f"training on {arguments.cluster.world_size} ranks",

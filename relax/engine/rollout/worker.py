@@ -5,13 +5,14 @@ A plain asyncio class; `relax.controller.workers` makes it an actor.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
 from relax.backends.rollout import GenerateOutput, GenerateRequest, RolloutBackend
-from relax.observe.worker_process import prepare_worker
+from relax.observe.worker_process import log_path, prepare_worker
 
 
 class RolloutWorker:
@@ -26,6 +27,8 @@ class RolloutWorker:
     def __init__(self, arguments: Arguments, *, run_dir: Path, name: str) -> None:
         self._pid = prepare_worker(run_dir, name)
         self._arguments = arguments
+        self._run_dir = run_dir
+        self._name = name
         self._engine: RolloutBackend
 
     async def open(self) -> int:
@@ -33,13 +36,11 @@ class RolloutWorker:
         # Torch and transformers are imported where the engine is, nowhere else.
         import torch  # noqa: PLC0415
 
-        from relax.backends.embedded.engine import EmbeddedEngine  # noqa: PLC0415
-
         torch.set_num_threads(self._arguments.cluster.threads_per_actor)
-        self._engine = await EmbeddedEngine.open(
-            Path(str(self._arguments.checkpoint.hf_checkpoint)),
-            batch_size=self._arguments.rollout.embedded_batch_size,
-        )
+        if self._arguments.rollout.rollout_backend == "sglang":
+            self._engine = await self._open_sglang()
+        else:
+            self._engine = await self._open_embedded()
         return self._pid
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
@@ -68,3 +69,37 @@ class RolloutWorker:
     async def close(self) -> None:
         """Ends the engine."""
         await self._engine.close()
+
+    async def _open_embedded(self) -> RolloutBackend:
+        from relax.backends.embedded.engine import EmbeddedEngine  # noqa: PLC0415
+
+        return await EmbeddedEngine.open(
+            self._checkpoint(),
+            batch_size=self._arguments.rollout.embedded_batch_size,
+        )
+
+    async def _open_sglang(self) -> RolloutBackend:
+        import torch  # noqa: PLC0415
+
+        from relax.backends.sglang.command import ServerSettings  # noqa: PLC0415
+        from relax.backends.sglang.engine import SglangEngine  # noqa: PLC0415
+        from relax.backends.sglang.environment import sglang_python  # noqa: PLC0415
+
+        rollout = self._arguments.rollout
+        settings = ServerSettings(
+            python=await asyncio.to_thread(sglang_python, rollout.sglang_python),
+            model=self._checkpoint(),
+            context_length=rollout.rollout_max_context_len,
+            arguments=rollout.sglang,
+            has_gpu=torch.cuda.is_available(),
+            threads=self._arguments.cluster.threads_per_actor,
+            seed=self._arguments.data.rollout_seed,
+        )
+        return await SglangEngine.open(
+            settings,
+            log=log_path(self._run_dir, self._name.replace("engine", "sglang")),
+            connections=rollout.sglang_server_concurrency,
+        )
+
+    def _checkpoint(self) -> Path:
+        return Path(str(self._arguments.checkpoint.hf_checkpoint))

@@ -1,0 +1,247 @@
+"""A server's process: start, readiness, death, and the end of its whole tree."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from relax.backends.sglang.api import SglangApi
+from relax.backends.sglang.command import (
+    ServerSettings,
+    command_line,
+    server_environment,
+)
+from relax.errors import EngineDied, EngineUnreachable
+
+START_SECONDS: Final = 900.0
+POLL_SECONDS: Final = 0.25
+GRACE_SECONDS: Final = 3.0
+
+_DIES_WITH_PARENT: Final = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])\n"
+)
+"""PR_SET_PDEATHSIG in the child itself: it holds across exec, and no Python code runs
+between fork and exec of a process that has threads."""
+
+_TELLING: Final = re.compile(
+    r"(\w*(?:Error|Exception|Interrupt)\b: .+|.*(?:SIGQUIT|out of memory|Killed).*)"
+)
+_TRACKER: Final = re.compile(r"resource_tracker")
+_INSIDE: Final = re.compile(r"sglang::(scheduler|detokenizer)")
+
+
+class ServerProcess:
+    """One SGLang server of this host.
+
+    Args:
+        settings: What it is started with.
+        log: File that takes its output; appended to.
+    """
+
+    def __init__(self, settings: ServerSettings, *, log: Path) -> None:
+        self._settings = settings
+        self.log = log
+        self._offset = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._inside: dict[int, str] = {}
+        self._shared: set[Path] = set()
+        self.url = ""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started; it leads a session of its own."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self) -> None:
+        """Starts the process and waits until the server answers.
+
+        Raises:
+            EngineDied: It ended; carries the telling line of its log.
+            EngineUnreachable: It does not answer in `START_SECONDS`.
+        """
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._launch(port)
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            async with SglangApi(self.url, connections=1) as api:
+                while not await api.healthy():
+                    self.check()
+                    if time.monotonic() > deadline:
+                        raise EngineUnreachable(
+                            f"the server is not ready after {START_SECONDS:.0f} s: "
+                            f"{self.last_words()}",
+                            where=str(self.log),
+                        )
+                    await asyncio.sleep(POLL_SECONDS)
+        except BaseException:
+            await self.stop()
+            raise
+        self._inside = self._parts()
+        self._shared = shared_files(self.pid)
+
+    def check(self) -> None:
+        """Looks whether all of it lives.
+
+        A scheduler's end is noticed here at once: the server itself first spends some
+        seconds on a diagnosis.
+
+        Raises:
+            EngineDied: Says which part ended and what the log says.
+        """
+        if self._process is None:
+            raise EngineDied("the server was not started", where=str(self.log))
+        code = self._process.poll()
+        if code is not None:
+            raise EngineDied(
+                f"the SGLang server {_ended(code)}: {self.last_words()}",
+                where=str(self.log),
+            )
+        for pid, name in self._inside.items():
+            if _is_gone(pid):
+                raise EngineDied(
+                    f"SGLang's {name} (pid {pid}) is gone: {self.last_words()}",
+                    where=str(self.log),
+                )
+
+    def last_words(self) -> str:
+        """The telling line of its log since the start."""
+        try:
+            with self.log.open("rb") as stream:
+                stream.seek(self._offset)
+                text = stream.read().decode("utf-8", "backslashreplace")
+        except OSError:
+            return "it left no log"
+        lines = (line.strip() for line in text.splitlines())
+        # The first cause comes first; what follows are its consequences.
+        telling = (found[1] for line in lines if (found := _TELLING.search(line)))
+        return next(telling, "its log does not say why")[:500]
+
+    async def stop(self) -> None:
+        """Ends the process and all that it started."""
+        if self._process is None:
+            return
+        session = self._process.pid
+        self._shared |= shared_files(session)
+        # Python's resource tracker removes what the others leave, once they are gone.
+        for number, spared in (
+            (signal.SIGTERM, _TRACKER),
+            (signal.SIGKILL, _TRACKER),
+            (signal.SIGKILL, None),
+        ):
+            await self._signal_all(session, number, spared=spared)
+        self._process.wait()
+        # Ended this way SGLang leaves its shared memory behind.
+        for path in self._shared:
+            path.unlink(missing_ok=True)
+
+    async def _signal_all(
+        self, session: int, number: signal.Signals, *, spared: re.Pattern[str] | None
+    ) -> None:
+        deadline = time.monotonic() + GRACE_SECONDS
+        while members := session_members(session):
+            for pid in members:
+                if spared is None or not spared.search(_command_line(pid)):
+                    _signal(pid, number)
+            if time.monotonic() > deadline:
+                return
+            if self._process is not None:
+                self._process.poll()
+            await asyncio.sleep(0.05)
+
+    def _launch(self, port: int) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        command = command_line(self._settings, port=port)
+        with self.log.open("ab") as stream:
+            stream.write(f"$ {' '.join(command)}\n".encode())
+            stream.flush()
+            self._offset = stream.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _DIES_WITH_PARENT, *command],
+                env=server_environment(self._settings),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+
+    def _parts(self) -> dict[int, str]:
+        parts: dict[int, str] = {}
+        for pid in session_members(self.pid):
+            if found := _INSIDE.search(_command_line(pid)):
+                parts[pid] = found[1]
+        return parts
+
+
+def session_members(session: int) -> list[int]:
+    """Pids of the processes of a session, zombies left out."""
+    members = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:
+            continue
+        state, _, _, of = stat.rpartition(")")[2].split()[:4]
+        if int(of) == session and state != "Z":
+            members.append(int(folder.name))
+    return members
+
+
+def shared_files(session: int) -> set[Path]:
+    """Shared-memory files of their own that a session's processes have mapped."""
+    found: set[Path] = set()
+    for pid in session_members(session):
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text()
+        except OSError:
+            continue
+        found |= set(map(Path, re.findall(r"(/dev/shm/\S+)$", maps, re.MULTILINE)))
+    # Weights on their way in belong to the sender.
+    return {path for path in found if not path.name.startswith("torch_")}
+
+
+def _command_line(pid: int) -> str:
+    """Words of a process's command; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("latin-1")
+    except OSError:
+        return ""
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
