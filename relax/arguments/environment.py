@@ -160,6 +160,11 @@ def child_python_path() -> str:
     return f"{root}{os.pathsep}{inherited}" if inherited else root
 
 
+def has_gpu() -> bool:
+    """Whether this host has an NVIDIA driver; asked without importing torch."""
+    return Path("/dev/nvidiactl").exists()
+
+
 def terminal_environment() -> dict[str, str]:
     """The set ones of `TERMINAL_NAMES`; an empty variable counts as set."""
     return {name: _environ[name] for name in TERMINAL_NAMES if name in _environ}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -11,13 +12,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from relax.arguments import Arguments
-from relax.arguments.environment import child_python_path, worker_environment
+from relax.arguments.environment import (
+    child_python_path,
+    has_gpu,
+    worker_environment,
+)
 from relax.backends.ray_border import answer
 from relax.backends.training import TrainerOpened
 from relax.control.protocol import Stacks
 from relax.control.run_folder import process_start
 from relax.controller.cluster import signal_process
-from relax.controller.reaper import Reaper
+from relax.controller.placement import options, plan, reserve
+from relax.controller.reaper import Reaper, descendants
 from relax.engine.rollout.runner import RunnerOpened
 from relax.observe.worker_process import STACK_SIGNAL, resident_bytes, stack_path
 
@@ -54,6 +60,7 @@ class Workers:
         self._run_id = run_id
         self._reaper = reaper
         self._pids: dict[str, int] = {"driver": os.getpid()}
+        self._servers: dict[str, int] = {}
         self.trainers: dict[str, Any] = {}
         self.engines: dict[str, Any] = {}
         self.rewards: dict[str, Any] = {}
@@ -67,7 +74,7 @@ class Workers:
         Args:
             progress: Told what comes up, for the person who waits.
         """
-        self._create()
+        await self._create()
         await asyncio.gather(
             self._open_trainers(progress),
             self._open_engines(progress),
@@ -77,11 +84,11 @@ class Workers:
 
     def processes(self) -> Mapping[str, int]:
         """``{name: pid}`` of every process, the driver included."""
-        return dict(self._pids)
+        return {**self._pids, **self._servers}
 
     def memory_bytes(self) -> Mapping[str, int]:
         """Resident memory by process; those that are gone are left out."""
-        sizes = {name: resident_bytes(pid) for name, pid in self._pids.items()}
+        sizes = {name: resident_bytes(pid) for name, pid in self.processes().items()}
         return {name: size for name, size in sizes.items() if size is not None}
 
     async def stacks(self) -> Stacks:
@@ -116,24 +123,33 @@ class Workers:
         """
         workers = {name: pid for name, pid in self._pids.items() if name != "driver"}
         starts = {pid: process_start(pid) for pid in workers.values()}
-        for handle in (*self.trainers.values(), *self.engines.values()):
-            handle.close.remote()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        await self._ask_to_close(seconds=CLOSE_SECONDS / 2)
         for handle in self._handles():
             handle.__ray_terminate__.remote()
-        deadline = time.monotonic() + CLOSE_SECONDS
         while time.monotonic() < deadline and any(map(_lives, starts.items())):
             await asyncio.sleep(0.05)
         killed = [name for name, pid in workers.items() if _lives((pid, starts[pid]))]
         for name in killed:
-            signal_process(workers[name], signal.SIGKILL)
+            # What it started dies with it: a server of an engine, above all.
+            for pid in descendants({workers[name]}):
+                signal_process(pid, signal.SIGKILL)
         return tuple(f"{name} (pid {workers[name]})" for name in killed)
+
+    async def _ask_to_close(self, *, seconds: float) -> None:
+        """Lets them leave what they hold; whoever does not answer is killed later."""
+        named = {**self.trainers, **self.engines}
+        closing = [answer(h.close.remote(), worker=name) for name, h in named.items()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*closing, return_exceptions=True)
 
     def _handles(self) -> list[Any]:
         runner = [] if self.runner is None else [self.runner]
         named = (*self.trainers.values(), *self.engines.values())
         return [*named, *self.rewards.values(), *runner]
 
-    def _create(self) -> None:
+    async def _create(self) -> None:
         import ray  # noqa: PLC0415
 
         from relax.backends.megatron.actor_class import train_worker  # noqa: PLC0415
@@ -145,26 +161,33 @@ class Workers:
         common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
         if arguments.cluster.ray_address is not None:
             common["runtime_env"] = {"env_vars": self._environment()}
-        world = arguments.cluster.actor_num_nodes * (
-            arguments.cluster.actor_num_gpus_per_node
+        world = arguments.cluster.world_size
+        places = plan(
+            arguments.cluster,
+            has_gpu=has_gpu(),
+            trainers=world,
+            engines=max(1, arguments.cluster.num_engines),
         )
+        group = await reserve(places.bundles)
         meeting = run_dir / f".ranks-{os.getpid()}"
         meeting.unlink(missing_ok=True)
-        for rank in range(world):
+        for rank, slot in enumerate(places.trainers):
             name = f"train-{rank}"
-            self.trainers[name] = train_worker(common, name=name).remote(
+            where = {**common, **options(slot, group)}
+            self.trainers[name] = train_worker(where, name=name).remote(
                 arguments,
                 run_dir=run_dir,
                 rank=rank,
                 world_size=world,
                 init_method=f"file://{meeting}",
             )
-        engine = ray.remote(RolloutWorker).options(
-            **common, name="engine-0", max_concurrency=1_000
-        )
-        self.engines["engine-0"] = engine.remote(
-            arguments, run_dir=run_dir, name="engine-0"
-        )
+        engine = ray.remote(RolloutWorker)
+        for number, slot in enumerate(places.engines):
+            name = f"engine-{number}"
+            where = {**common, **options(slot, group), "max_concurrency": 1_000}
+            self.engines[name] = engine.options(**where, name=name).remote(
+                arguments, run_dir=run_dir, name=name
+            )
         reward = ray.remote(RewardActor)
         for number in range(arguments.reward.reward_num_workers):
             name = f"reward-{number}"
@@ -181,7 +204,7 @@ class Workers:
     def _environment(self) -> Mapping[str, str]:
         """For actors of a cluster that was there before; local ones inherit ours."""
         threads = self._arguments.cluster.threads_per_actor
-        inherited = worker_environment(threads=threads, has_gpu=False)
+        inherited = worker_environment(threads=threads, has_gpu=has_gpu())
         return {**inherited, "PYTHONPATH": child_python_path()}
 
     async def _open_trainers(self, progress: Progress) -> None:
@@ -196,8 +219,17 @@ class Workers:
 
     async def _open_engines(self, progress: Progress) -> None:
         progress("rollout engine", done=False)
-        for name, engine in self.engines.items():
-            self._note(name, await answer(engine.open.remote(), worker=name))
+        opened = await asyncio.gather(
+            *(answer(e.open.remote(), worker=name) for name, e in self.engines.items())
+        )
+        for name, worker in zip(self.engines, opened, strict=True):
+            self._note(name, worker.pid)
+            for server, pid in worker.servers.items():
+                # Not one of ours: it would die of the signal that asks for stacks.
+                self._servers[server] = pid
+                self._reaper.watch_process(pid)
+            for path in worker.files:
+                self._reaper.watch_path(path)
         progress("rollout engine", done=True)
 
     async def _open_rewards(self, progress: Progress) -> None:

@@ -15,7 +15,7 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from relax.arguments import asked_text, check_hooks, parse_arguments
-from relax.arguments.environment import prepare_driver
+from relax.arguments.environment import has_gpu, prepare_driver
 from relax.controller.driver import drive
 from relax.controller.unbuilt import refuse_unbuilt
 from relax.errors import RelaxError
@@ -44,11 +44,6 @@ def main(argv: list[str] | None = None) -> int:
     except RelaxError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-
-
-def has_gpu() -> bool:
-    """Whether this host has an NVIDIA driver; asked without importing torch."""
-    return Path("/dev/nvidiactl").exists()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import relax
-from relax.arguments.environment import cache_home, child_environment
+from relax.arguments.environment import cache_home, child_environment, interpreter
 from relax.backends.sglang.cpu import CPU_ARGUMENTS, cpu_environment
 
 INSIDE: Final = "relax.backends.sglang.inside.call"
@@ -91,12 +91,13 @@ def server_environment(settings: ServerSettings) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": str(_door()),
         "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
         # A server that was told about another cluster's ranks would join them.
         "RANK": "",
         "WORLD_SIZE": "",
     }
+    if settings.python != interpreter():
+        changes["PYTHONPATH"] = str(_door())
     if not settings.has_gpu:
         changes |= cpu_environment(settings.python)
     whole = child_environment(changes)

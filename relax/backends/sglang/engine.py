@@ -179,6 +179,11 @@ class SglangEngine:
         """The server's; it leads a session of its own."""
         return self._server.pid
 
+    @property
+    def leaves_behind(self) -> frozenset[Path]:
+        """Files to remove if nobody comes to `close` it."""
+        return self._server.shared
+
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Continue a prompt; see `RolloutBackend.generate`."""
         room = self._room(request)

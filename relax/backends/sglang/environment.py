@@ -109,9 +109,10 @@ def make() -> Path:
 
 
 def _install(target: Path) -> None:
+    pip = [str(target / "bin" / "python"), "-m", "pip", "install"]
     steps = (
         [sys.executable, "-m", "venv", str(target)],
-        [str(target / "bin" / "python"), "-m", "pip", "install", f"sglang=={VERSION}"],
+        [*pip, "--quiet", f"sglang=={VERSION}"],
     )
     for step in steps:
         _say(f"$ {' '.join(step)}")

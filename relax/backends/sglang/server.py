@@ -21,6 +21,7 @@ from relax.backends.sglang.command import (
 )
 from relax.errors import EngineDied, EngineUnreachable
 
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - looked at, not written to
 START_SECONDS: Final = 900.0
 POLL_SECONDS: Final = 0.25
 GRACE_SECONDS: Final = 3.0
@@ -61,6 +62,11 @@ class ServerProcess:
     def pid(self) -> int:
         """Of the process that was started; it leads a session of its own."""
         return self._process.pid if self._process is not None else 0
+
+    @property
+    def shared(self) -> frozenset[Path]:
+        """Shared-memory files that it leaves behind when it is killed."""
+        return frozenset(self._shared)
 
     async def start(self) -> None:
         """Starts the process and waits until the server answers.
@@ -133,26 +139,21 @@ class ServerProcess:
             return
         session = self._process.pid
         self._shared |= shared_files(session)
+        # It holds nothing that is worth a farewell, and would take seconds over one.
         # Python's resource tracker removes what the others leave, once they are gone.
-        for number, spared in (
-            (signal.SIGTERM, _TRACKER),
-            (signal.SIGKILL, _TRACKER),
-            (signal.SIGKILL, None),
-        ):
-            await self._signal_all(session, number, spared=spared)
+        for spared in (_TRACKER, None):
+            await self._kill_all(session, spared=spared)
         self._process.wait()
         # Ended this way SGLang leaves its shared memory behind.
         for path in self._shared:
             path.unlink(missing_ok=True)
 
-    async def _signal_all(
-        self, session: int, number: signal.Signals, *, spared: re.Pattern[str] | None
-    ) -> None:
+    async def _kill_all(self, session: int, *, spared: re.Pattern[str] | None) -> None:
         deadline = time.monotonic() + GRACE_SECONDS
         while members := session_members(session):
             for pid in members:
                 if spared is None or not spared.search(_command_line(pid)):
-                    _signal(pid, number)
+                    _kill(pid)
             if time.monotonic() > deadline:
                 return
             if self._process is not None:
@@ -200,16 +201,26 @@ def session_members(session: int) -> list[int]:
 
 
 def shared_files(session: int) -> set[Path]:
-    """Shared-memory files of their own that a session's processes have mapped."""
-    found: set[Path] = set()
+    """Shared-memory files that a session's processes have mapped.
+
+    By inode: a semaphore is mapped under the name that it had before it got its own.
+    """
+    inodes: set[int] = set()
     for pid in session_members(session):
         try:
             maps = Path(f"/proc/{pid}/maps").read_text()
         except OSError:
             continue
-        found |= set(map(Path, re.findall(r"(/dev/shm/\S+)$", maps, re.MULTILINE)))
-    # Weights on their way in belong to the sender.
-    return {path for path in found if not path.name.startswith("torch_")}
+        found = re.findall(r"(\d+)\s+/dev/shm/.*$", maps, re.MULTILINE)
+        inodes |= {int(inode) for inode in found}
+    return {path for path in SHARED_MEMORY.iterdir() if _inode(path) in inodes}
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def _command_line(pid: int) -> str:
@@ -240,8 +251,8 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _kill(pid: int) -> None:
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return

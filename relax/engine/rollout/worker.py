@@ -6,13 +6,29 @@ A plain asyncio class; `relax.controller.workers` makes it an actor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
 from relax.backends.rollout import GenerateOutput, GenerateRequest, RolloutBackend
 from relax.observe.worker_process import log_path, prepare_worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOpened:
+    """What an engine's worker says of itself once it is up.
+
+    Attributes:
+        pid: Its own.
+        servers: Pid of each process that it started, by name.
+        files: Left behind if this worker and its servers are killed.
+    """
+
+    pid: int
+    servers: Mapping[str, int] = field(default_factory=dict)
+    files: Sequence[Path] = ()
 
 
 class RolloutWorker:
@@ -31,17 +47,15 @@ class RolloutWorker:
         self._name = name
         self._engine: RolloutBackend
 
-    async def open(self) -> int:
-        """Loads the engine; gives the process's pid."""
+    async def open(self) -> EngineOpened:
+        """Loads the engine, or starts its server."""
         # Torch and transformers are imported where the engine is, nowhere else.
         import torch  # noqa: PLC0415
 
         torch.set_num_threads(self._arguments.cluster.threads_per_actor)
         if self._arguments.rollout.rollout_backend == "sglang":
-            self._engine = await self._open_sglang()
-        else:
-            self._engine = await self._open_embedded()
-        return self._pid
+            return await self._open_sglang()
+        return await self._open_embedded()
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Continues a prompt."""
@@ -70,15 +84,16 @@ class RolloutWorker:
         """Ends the engine."""
         await self._engine.close()
 
-    async def _open_embedded(self) -> RolloutBackend:
+    async def _open_embedded(self) -> EngineOpened:
         from relax.backends.embedded.engine import EmbeddedEngine  # noqa: PLC0415
 
-        return await EmbeddedEngine.open(
+        self._engine = await EmbeddedEngine.open(
             self._checkpoint(),
             batch_size=self._arguments.rollout.embedded_batch_size,
         )
+        return EngineOpened(pid=self._pid)
 
-    async def _open_sglang(self) -> RolloutBackend:
+    async def _open_sglang(self) -> EngineOpened:
         import torch  # noqa: PLC0415
 
         from relax.backends.sglang.command import ServerSettings  # noqa: PLC0415
@@ -95,10 +110,17 @@ class RolloutWorker:
             threads=self._arguments.cluster.threads_per_actor,
             seed=self._arguments.data.rollout_seed,
         )
-        return await SglangEngine.open(
+        name = self._name.replace("engine", "sglang")
+        engine = await SglangEngine.open(
             settings,
-            log=log_path(self._run_dir, self._name.replace("engine", "sglang")),
+            log=log_path(self._run_dir, name),
             connections=rollout.sglang_server_concurrency,
+        )
+        self._engine = engine
+        return EngineOpened(
+            pid=self._pid,
+            servers={name: engine.pid},
+            files=sorted(engine.leaves_behind),
         )
 
     def _checkpoint(self) -> Path:
