@@ -152,7 +152,6 @@ class Workers:
     async def _create(self) -> None:
         import ray  # noqa: PLC0415
 
-        from relax.backends.megatron.actor_class import train_worker  # noqa: PLC0415
         from relax.engine.rewards.actor import RewardActor  # noqa: PLC0415
         from relax.engine.rollout.runner import RolloutRunner  # noqa: PLC0415
         from relax.engine.rollout.worker import RolloutWorker  # noqa: PLC0415
@@ -169,24 +168,17 @@ class Workers:
             engines=max(1, arguments.cluster.num_engines),
         )
         group = await reserve(places.bundles)
-        meeting = run_dir / f".ranks-{os.getpid()}"
-        meeting.unlink(missing_ok=True)
+        self._meeting().unlink(missing_ok=True)
         for rank, slot in enumerate(places.trainers):
-            name = f"train-{rank}"
             where = {**common, **options(slot, group)}
-            self.trainers[name] = train_worker(where, name=name).remote(
-                arguments,
-                run_dir=run_dir,
-                rank=rank,
-                world_size=world,
-                init_method=f"file://{meeting}",
-            )
-        engine = ray.remote(RolloutWorker)
+            self._create_trainer(rank, world=world, where=where)
         for number, slot in enumerate(places.engines):
-            name = f"engine-{number}"
             where = {**common, **options(slot, group), "max_concurrency": 1_000}
-            self.engines[name] = engine.options(**where, name=name).remote(
-                arguments, run_dir=run_dir, name=name
+            name = f"engine-{number}"
+            self.engines[name] = (
+                ray.remote(RolloutWorker)
+                .options(**where, name=name)
+                .remote(arguments, run_dir=run_dir, name=name)
             )
         reward = ray.remote(RewardActor)
         for number in range(arguments.reward.reward_num_workers):
@@ -200,6 +192,24 @@ class Workers:
         self.runner = runner.remote(
             arguments, run_dir=run_dir, engines=self.engines, rewards=self.rewards
         )
+
+    def _create_trainer(
+        self, rank: int, *, world: int, where: Mapping[str, Any]
+    ) -> None:
+        from relax.backends.megatron.actor_class import train_worker  # noqa: PLC0415
+
+        name = f"train-{rank}"
+        self.trainers[name] = train_worker(where, name=name).remote(
+            self._arguments,
+            run_dir=self._run_dir,
+            rank=rank,
+            world_size=world,
+            init_method=f"file://{self._meeting()}",
+        )
+
+    def _meeting(self) -> Path:
+        """Where the ranks find each other."""
+        return self._run_dir / f".ranks-{os.getpid()}"
 
     def _environment(self) -> Mapping[str, str]:
         """For actors of a cluster that was there before; local ones inherit ours."""
