@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from relax.errors import ControlError, RelaxError
+from relax_tui.dumps_commands import app as dumps_app
 
 if TYPE_CHECKING:
     from relax_tui.launch import Launch
@@ -26,6 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="See, walk and steer an RL post-training run from the terminal.",
 )
+
+app.add_typer(dumps_app, name="dumps")
 
 AsciiOption = Annotated[
     bool, typer.Option("--ascii", help="Draw with ASCII characters only.")

@@ -114,7 +114,7 @@ StopCondition: TypeAlias = AtStart | AtStage | OnMetric | OnVerdict
 
 
 def parse_stop_condition(text: str) -> StopCondition:
-    """Reads one condition; ``str`` of the result reads back equal.
+    """Reads one place to pause; ``str`` of the result reads back equal.
 
     Raises:
         ArgumentError: The text is none of the four forms, or names a stage, verdict or
@@ -123,34 +123,43 @@ def parse_stop_condition(text: str) -> StopCondition:
     stripped = text.strip()
     if stripped == "start":
         return AtStart()
-    if stripped.startswith("verdict:"):
-        return _on_verdict(text, stripped.removeprefix("verdict:").strip())
-    metric = _METRIC.fullmatch(stripped)
-    if metric:
-        return _on_metric(text, *metric.groups())
+    condition = parse_condition(text, flag="pause_at")
+    if condition is not None:
+        return condition
     rollout, colon, stage = stripped.partition(":")
     if colon:
         return _at_stage(text, rollout.strip(), stage.strip())
     raise refuse("pause_at", text, "no such place to pause", fix=_FIX)
 
 
-def _on_verdict(text: str, verdict: str) -> OnVerdict:
-    name = verdict.upper().replace("-", "_")
-    if name not in VERDICTS:
-        raise refuse(
-            "pause_at", text, "no such verdict", fix=f"use one of {', '.join(VERDICTS)}"
-        )
-    return OnVerdict(verdict=name)
+def parse_condition(text: str, *, flag: str) -> OnMetric | OnVerdict | None:
+    """Reads a condition on a metric or a verdict; None when it is neither.
 
+    Args:
+        text: As a person writes it.
+        flag: The flag's field name, for the message.
 
-def _on_metric(text: str, metric: str, comparison: str, bound: str) -> OnMetric:
+    Raises:
+        ArgumentError: The verdict does not exist, or the bound is not finite.
+    """
+    stripped = text.strip()
+    if stripped.startswith("verdict:"):
+        name = stripped.removeprefix("verdict:").strip().upper().replace("-", "_")
+        if name not in VERDICTS:
+            fix = f"use one of {', '.join(VERDICTS)}"
+            raise refuse(flag, text, "no such verdict", fix=fix)
+        return OnVerdict(verdict=name)
+    match = _METRIC.fullmatch(stripped)
+    if match is None:
+        return None
+    metric, comparison, bound = match.groups()
     try:
         number = float(bound)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
         raise refuse(
-            "pause_at",
+            flag,
             text,
             f"{bound} is not a finite number",
             fix="write a bound such as 'grad_norm > 10'",

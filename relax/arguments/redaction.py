@@ -28,7 +28,7 @@ _SECRET_WORDS: Final = frozenset(
 _KEY_OWNERS: Final = frozenset(
     (
         *("api", "access", "secret", "private", "auth", "account", "signing"),
-        *("encryption", "ssh", "admin"),
+        *("encryption", "ssh", "admin", "wandb"),
     )
 )
 _TEXT_TOKENS: Final = frozenset(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relax.arguments.arguments import DEFAULT, Arguments, build
+from relax.arguments.dump_template import as_template
 from relax.arguments.flags import FlagTable, own_flags
 from relax.arguments.parse import RawArguments
 from relax.arguments.passthrough import UPSTREAM_DEFAULTS
@@ -188,12 +189,13 @@ def _dumps(draft: Draft) -> None:
     folder = draft["dump_details"]
     if folder is None:
         return
+    text = as_template(folder)
     places = {
-        "save_debug_rollout_data": folder / "rollout_data" / "{rollout_id}.pt",
-        "save_debug_train_data": folder / "train_data" / "{rollout_id}_{rank}.pt",
+        "save_debug_rollout_data": f"{text}/rollout_data/{{rollout_id}}.pt",
+        "save_debug_train_data": f"{text}/train_data/{{rollout_id}}_{{rank}}.pt",
     }
     for name, place in places.items():
-        _agree(draft, name, value=str(place), source="--dump-details")
+        _agree(draft, name, value=place, source="--dump-details")
 
 
 def _engine(draft: Draft) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from relax.errors import RecordError
@@ -24,6 +25,7 @@ from relax.records.schema import (
 )
 
 LIVE_FILE = "live.arrows"
+_MOST_ELEMENTS = 2**31 - 1
 
 
 def rollout_folder(run_dir: Path, *, attempt: int, rollout_id: int | str) -> Path:
@@ -52,7 +54,7 @@ def _table(
         raise RecordError("the columns of a record differ in length")
     (count,) = counts
     arrays = [
-        pa.array(rows[spec.name], type=spec.type, from_pandas=False)
+        _column(rows[spec.name], spec.type)
         if spec.name in rows
         else pa.nulls(count, spec.type)
         for spec in schema
@@ -60,6 +62,22 @@ def _table(
     return pa.Table.from_arrays(
         arrays, schema=schema.with_metadata(encode_metadata(metadata))
     )
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """One column; per-token arrays are laid end to end instead of walked through."""
+    if not (
+        pa.types.is_list(kind)
+        and values
+        and all(isinstance(value, np.ndarray) and value.ndim == 1 for value in values)
+    ):
+        return pa.array(values, type=kind, from_pandas=False)
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([value.size for value in values], out=offsets[1:])
+    if offsets[-1] > _MOST_ELEMENTS:
+        return pa.array(values, type=kind, from_pandas=False)
+    elements = pa.array(np.concatenate(values), type=kind.value_type, from_pandas=False)
+    return pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=kind)
 
 
 def write_stage(

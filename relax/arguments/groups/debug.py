@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relax.arguments.flag import FRACTION, ValueKind, flag
+from relax.arguments.flag import FRACTION, POSITIVE, ValueKind, flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,32 @@ class DebugSettings:
     overwrite_dumps: bool = field(
         default=False,
         metadata=flag("Replace dumps that exist with another content.", ours=True),
+    )
+    dump_on: tuple[str, ...] = field(
+        default=(),
+        metadata=flag(
+            "Dump a step by itself: verdict:FAIL, nonfinite or 'grad_norm > 10'"
+            " (may be repeated).",
+            ours=True,
+            kind=ValueKind.REPEATED,
+        ),
+    )
+    dump_keep_last: int | None = field(
+        default=None,
+        metadata=flag(
+            "Dumps of this run to keep; older ones are removed.",
+            ours=True,
+            bounds=POSITIVE,
+        ),
+    )
+    dump_max_bytes: int | None = field(
+        default=None,
+        metadata=flag(
+            "Bytes that this run's dumps may have together; the oldest are removed,"
+            " never the newest.",
+            ours=True,
+            bounds=POSITIVE,
+        ),
     )
     inject_fault: str | None = field(
         default=None, metadata=flag("Drill: run with this known fault.", ours=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import string
 from typing import Final
 
 from relax.arguments.arguments import Arguments
+from relax.arguments.dump_template import DumpKind, DumpTemplate
 from relax.arguments.validate.rule import Machine, Rule, broken
+from relax.errors import ArgumentError
 
 FORGE_FUNCTION: Final = "relax.engine.rollout.forge_load.generate_rollout"
 """The rollout function that returns a dump instead of generating."""
@@ -128,51 +129,45 @@ def weight_check_has_two_sides(arguments: Arguments, machine: Machine) -> None:
 
 def templates_are_whole(arguments: Arguments, machine: Machine) -> None:
     """Placeholders are known, and there are as many as keep files apart."""
-    several_ranks = arguments.cluster.world_size > 1
-    known = {
-        "save_debug_rollout_data": ("rollout_id",),
-        "load_debug_rollout_data": ("rollout_id",),
-        "load_forge_rollout_data": ("rollout_id",),
-        "save_debug_train_data": ("rollout_id", "rank"),
+    saved: dict[str, DumpKind] = {
+        "save_debug_rollout_data": "rollout",
+        "save_debug_train_data": "train",
     }
-    needed = {
-        "save_debug_rollout_data": ("rollout_id",),
-        "save_debug_train_data": ("rollout_id", *(["rank"] if several_ranks else [])),
-    }
+    loaded = ("load_debug_rollout_data", "load_forge_rollout_data")
     values = arguments.values()
-    for name, allowed in known.items():
+    for name in (*saved, *loaded):
         if values[name] is None:
             continue
-        found = _placeholders(arguments, name, values[name])
-        unknown = [field for field in found if field not in allowed]
-        if unknown:
-            raise broken(
-                arguments,
-                name,
-                f"nothing fills in {{{unknown[0]}}}",
-                fix=f"use {' and '.join(f'{{{field}}}' for field in allowed)}",
-            )
-        missing = [field for field in needed.get(name, ()) if field not in found]
-        if missing:
-            raise broken(
-                arguments,
-                name,
-                f"files would overwrite each other without {{{missing[0]}}}",
-                fix=f"put {{{missing[0]}}} into the path",
-            )
+        template = DumpTemplate(values[name])
+        try:
+            if name in saved:
+                fault = template.fault(
+                    world_size=arguments.cluster.world_size,
+                    num_rollout=arguments.data.num_rollout,
+                    kind=saved[name],
+                )
+            else:
+                fault = template.unknown_placeholder("rollout")
+        except ArgumentError as error:
+            raise broken(arguments, name, error.what, fix=error.hint) from error
+        if fault is not None:
+            raise broken(arguments, name, fault.problem, fix=fault.fix)
 
 
-def _placeholders(arguments: Arguments, name: str, template: str) -> list[str]:
-    try:
-        pieces = list(string.Formatter().parse(template))
-    except ValueError as error:
+def dumps_do_not_meet(arguments: Arguments, machine: Machine) -> None:
+    """The two kinds of dump are not written to the same file."""
+    debug = arguments.debug
+    rollout, train = debug.save_debug_rollout_data, debug.save_debug_train_data
+    if rollout is None or train is None:
+        return
+    first = DumpTemplate(rollout).path(rollout_id=0)
+    if first == DumpTemplate(train).path(rollout_id=0):
         raise broken(
             arguments,
-            name,
-            f"its braces do not match ({error})",
-            fix="write {{ and }} for braces that belong to the path",
-        ) from error
-    return [field for _, field, _, _ in pieces if field is not None]
+            "save_debug_train_data",
+            "--save-debug-rollout-data writes the same files",
+            fix="give it another name",
+        )
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -185,4 +180,5 @@ RULES: Final[tuple[Rule, ...]] = (
     subsample_has_data,
     weight_check_has_two_sides,
     templates_are_whole,
+    dumps_do_not_meet,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from relax.arguments.arguments import Arguments
+from relax.arguments.dump_on import parse_dump_trigger
 from relax.arguments.pause import parse_stop_condition
 from relax.arguments.validate.rule import Machine, Rule, broken
 
@@ -36,6 +37,12 @@ def stops_are_read(arguments: Arguments, machine: Machine) -> None:
     """Every ``--pause-at`` is a stop condition."""
     for text in arguments.run.pause_at:
         parse_stop_condition(text)
+
+
+def triggers_are_read(arguments: Arguments, machine: Machine) -> None:
+    """Every ``--dump-on`` is a trigger."""
+    for text in arguments.debug.dump_on:
+        parse_dump_trigger(text)
 
 
 def someone_can_continue(arguments: Arguments, machine: Machine) -> None:
@@ -76,6 +83,7 @@ def checkpoints_have_a_place(arguments: Arguments, machine: Machine) -> None:
 
 RULES: Final[tuple[Rule, ...]] = (
     stops_are_read,
+    triggers_are_read,
     someone_can_continue,
     drill_is_known,
     checkpoints_have_a_place,

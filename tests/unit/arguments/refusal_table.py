@@ -161,11 +161,22 @@ ROWS = (
         ("--save-debug-train-data", "braces", "{{"),
     ),
     Row(
+        "--save-debug-rollout-data TMP/data.pt",
+        ("--save-debug-rollout-data", "{rollout_id}", "data_{rollout_id}.pt"),
+    ),
+    Row(
+        "--save-debug-rollout-data TMP/{rollout_id}.pt"
+        " --save-debug-train-data TMP/{rollout_id}.pt",
+        ("--save-debug-train-data", "same files", "another name"),
+    ),
+    Row("--dump-on start", ("--dump-on", "start", "nonfinite")),
+    Row("--dump-on verdict:SAD", ("--dump-on", "SAD", "FAIL")),
+    Row(
         "--dump-details TMP --save-debug-rollout-data TMP/{rollout_id}.pt",
         ("--save-debug-rollout-data", "--dump-details", "away"),
     ),
     # The algorithm
-    Row("--advantage-estimator gspo", ("--advantage-estimator gspo", "yet", "grpo")),
+    Row("--advantage-estimator sapo", ("--advantage-estimator sapo", "yet", "grpo")),
     Row("--advantage-estimator x", ("--advantage-estimator x", "no such", "grpo")),
     Row(
         "--kl-coef 0.1 --kl-loss-coef 0.1 --use-kl-loss --ref-load TMP",
@@ -175,6 +186,32 @@ ROWS = (
     Row("--use-unbiased-kl", ("--use-unbiased-kl", "--use-kl-loss")),
     Row("--use-kl-loss", ("--use-kl-loss", "reference", "--ref-load")),
     Row("--kl-coef 0.1", ("--kl-coef 0.1", "reference", "--ref-load")),
+    Row(
+        "--kl-coef 0.1 --ref-load TMP/checkpoint",
+        ("--kl-coef 0.1", "no effect with grpo", "--use-kl-loss"),
+    ),
+    Row("--gamma 0.9", ("--gamma 0.9", "no effect with grpo", "reinforce_plus_plus")),
+    Row(
+        "--advantage-estimator reinforce_plus_plus",
+        ("--advantage-estimator", "not normalised", "--normalize-advantages"),
+    ),
+    Row(
+        "--advantage-estimator reinforce_plus_plus_baseline",
+        ("--advantage-estimator", "not normalised", "--normalize-advantages"),
+    ),
+    Row(
+        "--advantage-estimator rloo --n-samples-per-prompt 1",
+        ("--n-samples-per-prompt 1", "no other samples", "at least 2"),
+        without=("--n-samples-per-prompt",),
+    ),
+    Row(
+        "--advantage-estimator rloo --disable-rewards-normalization",
+        ("rewards-normalization", "baseline", "away"),
+    ),
+    Row(
+        "--advantage-estimator rloo --normalize-advantages",
+        ("--normalize-advantages", "whitens again", "away"),
+    ),
     Row("--use-kl-loss --ref-load TMP/none", ("--ref-load", "none", "exist")),
     Row("--use-tis --use-rollout-logprobs", ("--use-tis", "--use-rollout-logprobs")),
     Row("--tis-clip-low 3", ("--tis-clip-low 3", "--tis-clip 2.0", "lower")),

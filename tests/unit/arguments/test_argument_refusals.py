@@ -59,6 +59,6 @@ def test_a_file_is_named_with_its_line(tmp_path: Path, words):
 
 def test_a_rule_names_the_file_that_broke_it(tmp_path: Path, words):
     file = tmp_path / "run.yaml"
-    file.write_text("advantage-estimator: rloo\n")
-    with pytest.raises(ArgumentError, match=rf"{file}:1: --advantage-estimator rloo"):
+    file.write_text("advantage-estimator: sapo\n")
+    with pytest.raises(ArgumentError, match=rf"{file}:1: --advantage-estimator sapo"):
         parse_arguments([*words(), "--config", str(file)])
