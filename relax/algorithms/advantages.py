@@ -1,4 +1,6 @@
-"""Rewards to advantages: group normalisation, GRPO returns, whitening.
+"""Rewards to advantages: group baselines, returns, whitening.
+
+Which estimator uses which is in `relax.algorithms.estimators`.
 
 Shapes: B samples, R response tokens, T packed tokens.
 """
@@ -7,6 +9,7 @@ Shapes: B samples, R response tokens, T packed tokens.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -50,24 +53,58 @@ def group_normalised_rewards(
         ArgumentError: A group has another number of samples than ``group_size``.
         InternalError: The shapes differ.
     """
-    require_same_shape(rewards=rewards_B, group_index=group_index_B)
-    groups, group_of_B, sizes = torch.unique(
-        group_index_B, return_inverse=True, return_counts=True
-    )
-    _require_group_size(groups, sizes, group_size)
-
-    rewards = rewards_B.to(torch.float64)
-    smallest = rewards.new_full(sizes.shape, torch.inf)
-    smallest = smallest.scatter_reduce(0, group_of_B, rewards, reduce="amin")
-    shifted = rewards - smallest[group_of_B]
-    mean = _group_sum(shifted, group_of_B, sizes) / sizes
-    centred: Tensor = shifted - mean[group_of_B]
+    centred, group_of_B, sizes = _centred(rewards_B, group_index_B, group_size)
     if std_normalization:
         several = (sizes > 1)[group_of_B]
         variance = _group_sum(centred.square(), group_of_B, sizes) / (sizes - 1)
         scaled = centred / (variance.sqrt()[group_of_B] + GROUP_STD_EPSILON)
         centred = torch.where(several, scaled, centred)
     return centred.to(rewards_B.dtype)
+
+
+def leave_one_out_rewards(
+    rewards_B: Tensor, group_index_B: Tensor, *, group_size: int | None
+) -> Tensor:
+    """Subtracts from each reward the mean of its group's *other* samples.
+
+    Source: RLOO (Ahmadian et al., "Back to Basics", 2024, section 3.2). It is
+    (r - mean) · n / (n - 1), which is how it is computed, with the exactness of
+    `group_normalised_rewards`. A sample alone in its group has no baseline and gives 0,
+    as upstream has it.
+
+    Args:
+        rewards_B: One scalar reward a sample, float32 or float64, shape [B].
+        group_index_B: The group of each sample, integers in any order, shape [B].
+        group_size: Samples each group must have, or None for groups of any size.
+
+    Returns:
+        Shape [B], dtype of ``rewards_B``.
+
+    Raises:
+        ArgumentError: A group has another number of samples than ``group_size``.
+        InternalError: The shapes differ.
+    """
+    centred, group_of_B, sizes = _centred(rewards_B, group_index_B, group_size)
+    # A group of one is divided by 0 in the branch that is not taken.
+    others = torch.where(sizes > 1, sizes / (sizes - 1), 1.0)
+    return (centred * others[group_of_B]).to(rewards_B.dtype)
+
+
+def _centred(
+    rewards_B: Tensor, group_index_B: Tensor, group_size: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards less their group's mean in float64 [B], groups [B], sizes of groups."""
+    require_same_shape(rewards=rewards_B, group_index=group_index_B)
+    groups, group_of_B, sizes = torch.unique(
+        group_index_B, return_inverse=True, return_counts=True
+    )
+    _require_group_size(groups, sizes, group_size)
+    rewards = rewards_B.to(torch.float64)
+    smallest = rewards.new_full(sizes.shape, torch.inf)
+    smallest = smallest.scatter_reduce(0, group_of_B, rewards, reduce="amin")
+    shifted = rewards - smallest[group_of_B]
+    mean = _group_sum(shifted, group_of_B, sizes) / sizes
+    return shifted - mean[group_of_B], group_of_B, sizes
 
 
 def _require_group_size(groups: Tensor, sizes: Tensor, group_size: int | None) -> None:
@@ -115,6 +152,46 @@ def grpo_returns(
     if response_length < 0:
         raise InternalError(f"response_length is negative: {response_length}")
     return torch.full((response_length,), reward, dtype=dtype, device=device)
+
+
+def discounted_returns(
+    reward: float, kl_R: Tensor, mask_R: Tensor, *, kl_coef: float, gamma: float
+) -> Tensor:
+    """Discounted sums of token rewards from each token to the end.
+
+    A token's reward is -kl_coef · kl, and the sample's reward is added to the last
+    unmasked one. G_t = r_t + gamma · G_{t+1}; masked positions take part as rewards of
+    0 and have a return of 0, as upstream has it.
+
+    Source: REINFORCE++ (Hu, 2025, section 3); upstream's
+    ``reinforce_plus_plus`` with ``--kl-coef`` and ``--gamma``.
+
+    Args:
+        reward: The sample's reward; NaN stays NaN.
+        kl_R: KL of each response token, [R]; a NaN under the mask is not looked at.
+        mask_R: Loss mask, [R].
+        kl_coef: Weight of the KL.
+        gamma: Discount, 0 to 1.
+
+    Returns:
+        Shape [R], dtype of ``kl_R``.
+
+    Raises:
+        InternalError: The shapes differ.
+    """
+    require_same_shape(kl=kl_R, mask=mask_R)
+    keep = mask_R.bool()
+    places = keep.nonzero()
+    if not places.numel():
+        return torch.zeros_like(kl_R)
+    rewards = torch.where(keep, -kl_coef * kl_R.to(torch.float64), 0.0)
+    rewards[int(places[-1])] += reward
+    # Plain numbers: a loop over tensors would cost fifty times as much.
+    backwards = accumulate(
+        reversed(rewards.tolist()), lambda later, now: now + gamma * later
+    )
+    returns = rewards.new_tensor(list(backwards)[::-1])
+    return torch.where(keep, returns, 0.0).to(kl_R.dtype)
 
 
 class Moments(NamedTuple):

@@ -77,8 +77,8 @@ def sample_mean_sum(
     total = values[0].new_zeros(())
     for value, mask, denominator in zip(values, masks, denominators, strict=True):
         masked_total = token_sum(value, mask).total
-        if denominator:
-            total = total + masked_total / denominator
+        # The sum over an empty mask is 0, and keeps the way to the gradients.
+        total = total + (masked_total / denominator if denominator else masked_total)
     return SampleMeanSum(total, len(values))
 
 

@@ -56,8 +56,7 @@ _FAMILIES: Final = (
         ),
     ),
     (
-        "use_critic critic_* value_clip value_loss_coef gamma lambd"
-        " num_critic_only_steps",
+        "use_critic critic_* value_clip value_loss_coef lambd num_critic_only_steps",
         Refusal("a PPO critic is not built", "use --advantage-estimator grpo"),
     ),
     ("use_opd opd_* teacher_* distill_*", Refusal("distillation is not built", _LEAVE)),
@@ -130,19 +129,17 @@ def refusal_of(name: str) -> Refusal | None:
     return None
 
 
-ESTIMATORS: Final = ("grpo",)
-"""Advantage estimators that are built."""
-
-ESTIMATORS_NOT_YET: Final = (
+ESTIMATORS: Final = (
+    "grpo",
     "gspo",
+    "cispo",
     "rloo",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
-    "cispo",
-    "sapo",
-    "m2po",
-    "ppo",
 )
+"""Advantage estimators that are built."""
+
+ESTIMATORS_NOT_YET: Final = ("sapo", "m2po", "ppo")
 """Upstream's others."""
 
 BUILT_IN_REWARDS: Final = ("exact_match", "last_number", "random")

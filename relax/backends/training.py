@@ -20,20 +20,28 @@ class TrainerOpened:
 
     Attributes:
         has_reference: Whether it holds reference weights.
+        layout: Axis name → size, the same on every rank.
+        data_rank: The replica it is part of.
     """
 
     pid: int
     weights_version: int
     has_reference: bool
     layout: Mapping[str, int]
+    data_rank: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutInput:
-    """The trainable samples of a rollout, as columns; one entry a sample.
+    """One replica's samples of a rollout, as columns; one entry a sample.
+
+    Rewards come whole: baselines need every sample of a group, wherever it is trained.
 
     Attributes:
-        reward: Scalar rewards before normalisation.
+        places: Positions of the replica's samples among the rollout's trainable ones.
+        step_sizes: How many of its samples each optimizer step takes, in order.
+        all_rewards: Scalar rewards of *all* trainable samples, before normalisation.
+        all_groups: Their groups.
         kept: Positions whose token columns go into the record.
         observed: Measure more than upstream's means, and make the record's rows.
     """
@@ -45,7 +53,10 @@ class RolloutInput:
     response_length: Sequence[int]
     loss_mask: Sequence[np.ndarray[Any, Any]]
     rollout_log_probs: Sequence[np.ndarray[Any, Any] | None]
-    reward: Sequence[float]
+    places: Sequence[int]
+    step_sizes: Sequence[int]
+    all_rewards: Sequence[float]
+    all_groups: Sequence[int]
     kept: frozenset[int]
     observed: bool
 
@@ -98,7 +109,7 @@ class AdvantageReport:
     """Advantages are there, and with them the rows of ``logprobs.arrow``.
 
     Attributes:
-        rows: Columns with one value a sample.
+        rows: Columns with one value a sample; none on a rank that repeats another's.
         token_rows: Columns with one array a sample.
     """
 
@@ -137,7 +148,8 @@ class StepReport:
         metrics: ``train/…``.
         vacuous: Keys that are zero by construction.
         skipped: The optimizer refused the step.
-        placements: ``(sample_index, micro_batch, rank, place, padded_length)``.
+        placements: Of the rank's samples; none on a rank that repeats another's.
+            ``(sample_index, micro_batch, rank, place, padded_length)``.
     """
 
     step_id: int

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from relax.backends.training import RolloutInput
+from relax.controller.partition import Share
 from relax.engine.rollout.sample import Sample, SampleStatus
 from relax.errors import EngineMismatch, InternalError
 from relax.measure.reduction import Metrics
@@ -113,26 +114,35 @@ def statistics_columns(samples: Sequence[Sample], key: str | None) -> RolloutCol
 
 
 def trainer_input(
-    trainable: Sequence[Sample], *, rollout: RolloutInHand, reward_key: str | None
+    trainable: Sequence[Sample],
+    *,
+    share: Share,
+    rollout: RolloutInHand,
+    reward_key: str | None,
 ) -> RolloutInput:
-    """What the training workers are given.
+    """What the training workers of one replica are given.
 
     Args:
         trainable: From `trainable_samples`.
+        share: Which of them the replica trains on.
         rollout: The rollout in hand.
         reward_key: Key of the number when rewards are dicts.
     """
     kept = {rollout.samples[place].index for place in rollout.kept}
+    own = [trainable[row] for row in share.rows]
     return RolloutInput(
         rollout_id=rollout.rollout_id,
-        sample_index=[_number(s.index) for s in trainable],
-        group_index=[_number(s.group_index) for s in trainable],
-        tokens=[np.asarray(s.tokens, dtype=np.int64) for s in trainable],
-        response_length=[s.response_length for s in trainable],
-        loss_mask=[_mask(s) for s in trainable],
-        rollout_log_probs=[_log_probs(s) for s in trainable],
-        reward=[_reward(s, reward_key) for s in trainable],
-        kept=frozenset(row for row, s in enumerate(trainable) if s.index in kept),
+        sample_index=[_number(s.index) for s in own],
+        group_index=[_number(s.group_index) for s in own],
+        tokens=[np.asarray(s.tokens, dtype=np.int64) for s in own],
+        response_length=[s.response_length for s in own],
+        loss_mask=[_mask(s) for s in own],
+        rollout_log_probs=[_log_probs(s) for s in own],
+        places=share.rows,
+        step_sizes=share.step_sizes,
+        all_rewards=[_reward(s, reward_key) for s in trainable],
+        all_groups=[_number(s.group_index) for s in trainable],
+        kept=frozenset(row for row, s in enumerate(own) if s.index in kept),
         observed=rollout.observed,
     )
 

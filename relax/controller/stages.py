@@ -13,7 +13,6 @@ from relax.arguments import Arguments
 from relax.backends.ray_border import answer
 from relax.backends.training import (
     AdvantageReport,
-    RolloutInput,
     StepReport,
     train_rows,
 )
@@ -26,14 +25,13 @@ from relax.controller.rollout import (
     RolloutInHand,
     statistics_columns,
     trainable_samples,
-    trainer_input,
 )
 from relax.controller.runlog import RunLog
 from relax.controller.state import RunStage
+from relax.controller.trainers import call_trainers, hand_out, joined_rows
 from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
 from relax.engine.rollout.runner import RolloutOutput
-from relax.engine.rollout.sample import Sample
 from relax.errors import EngineMismatch
 from relax.events.append import EventWriter
 from relax.events.types import RolloutFinished, Stage, TrainStep, WeightsUpdated
@@ -190,7 +188,13 @@ class Stages:
         trainable = trainable_samples(rollout.samples, self._reward_key)
         rollout.trainable = bool(trainable)
         if trainable:
-            await self._all_trainers("receive", self._trainer_input(trainable))
+            await hand_out(
+                self._workers,
+                trainable,
+                batch=self._arguments.batch,
+                rollout=rollout,
+                reward_key=self._reward_key,
+            )
         else:
             self._log.warning(f"rollout {rollout_id} was aborted: nothing to train on")
         left_out = len(rollout.samples) - len(trainable)
@@ -224,7 +228,7 @@ class Stages:
         metrics = merge_metrics(report.metrics for report in reports)
         record = ""
         if self._rollout.observed:
-            rows = _joined([report.columns() for report in reports])
+            rows = joined_rows([report.columns() for report in reports])
             aligned = self._rollout.add_columns(rows)
             record = await self._write(StageFile.LOGPROBS, aligned)
         before = [m for m in self._rollout.metrics if "rollout/log_probs" in m]
@@ -235,8 +239,9 @@ class Stages:
     async def _train(self, rollout_id: int) -> StageResult:
         reports: list[list[StepReport]] = await self._all_trainers("train")
         steps = reports[0]
+        planned = self._arguments.batch.num_steps_per_rollout
         for step in steps:
-            number = rollout_id * len(steps) + step.step_id
+            number = rollout_id * planned + step.step_id
             self._events.append(
                 TrainStep(
                     rollout_id=rollout_id,
@@ -248,7 +253,7 @@ class Stages:
                 )
             )
             self._log.info(f"step {number}: {metric_values(step.metrics)}")
-        rows = _joined([train_rows(r, rollout_id=rollout_id) for r in reports])
+        rows = joined_rows([train_rows(r, rollout_id=rollout_id) for r in reports])
         record = await self._write(StageFile.TRAIN, rows)
         await self._save_if_due(rollout_id)
         # The first step's metrics: a grad_norm or KL of one step is never averaged.
@@ -311,11 +316,6 @@ class Stages:
             fingerprint=self._fingerprint,
         )
 
-    def _trainer_input(self, trainable: Sequence[Sample]) -> RolloutInput:
-        return trainer_input(
-            trainable, rollout=self._rollout, reward_key=self._reward_key
-        )
-
     async def _write(
         self, stage_file: StageFile, rows: Mapping[str, Sequence[Any]]
     ) -> str:
@@ -325,18 +325,7 @@ class Stages:
 
     async def _all_trainers(self, method: str, *args: Any, **settings: Any) -> Any:
         """Calls a method on every rank; the first error in time wins."""
-        calls = [
-            asyncio.ensure_future(
-                answer(getattr(trainer, method).remote(*args, **settings), worker=name)
-            )
-            for name, trainer in self._workers.trainers.items()
-        ]
-        done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-        for call in waiting:
-            call.cancel()
-        for call in done:
-            call.result()
-        return [call.result() for call in calls]
+        return await call_trainers(self._workers, method, *args, **settings)
 
     async def _save_if_due(self, rollout_id: int) -> None:
         settings = self._arguments.checkpoint
@@ -385,12 +374,6 @@ def _refuse_other_weights(metrics: Metrics, *, drill: bool) -> None:
             "differ",
             hint="a tensor was lost, changed or converted wrongly on its way",
         )
-
-
-def _joined(parts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    return {
-        name: [value for part in parts for value in part[name]] for name in parts[0]
-    }
 
 
 def _of_prefix(values: Mapping[str, float], prefix: str) -> dict[str, float]:

@@ -38,10 +38,11 @@ def refuse_unbuilt(arguments: Arguments) -> None:
     for name in _DEBUG:
         if arguments.was_given(name) and arguments.values()[name] not in (None, False):
             raise _not_yet(f"--{name.replace('_', '-')}")
-    if arguments.cluster.world_size != 1:
+    if arguments.cluster.actor_num_nodes != 1:
+        raise _not_yet(f"--actor-num-nodes {arguments.cluster.actor_num_nodes}")
+    if arguments.layout.context_parallel_size != 1:
         raise _not_yet(
-            f"training on {arguments.cluster.world_size} ranks",
-            hint="set --actor-num-nodes 1 --actor-num-gpus-per-node 1",
+            f"--context-parallel-size {arguments.layout.context_parallel_size}"
         )
     num_rollout(arguments)
     Drill(arguments.debug.inject_fault)

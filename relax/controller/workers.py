@@ -65,6 +65,7 @@ class Workers:
         self.engines: dict[str, Any] = {}
         self.rewards: dict[str, Any] = {}
         self.runner: Any = None
+        self.trainers_opened: dict[str, TrainerOpened] = {}
         self.trainer_opened: TrainerOpened
         self.runner_opened: RunnerOpened
 
@@ -224,6 +225,7 @@ class Workers:
         )
         for name, worker in zip(self.trainers, opened, strict=True):
             self._note(name, worker.pid)
+        self.trainers_opened = dict(zip(self.trainers, opened, strict=True))
         self.trainer_opened = opened[0]
         progress("trainer", done=True)
 

@@ -7,7 +7,7 @@ quantiles and units in the last place beside each mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -31,12 +31,25 @@ AVERAGED_COLUMNS = (
     "entropy",
 )
 
+_PAIRS = {"logprob_ref": "ref_log_probs", "logprob_rollout": "rollout_log_probs"}
+"""Prefix of a comparison with log_probs → the other column."""
+
 Column = Sequence[Floats | None]
 Float64s = npt.NDArray[np.float64]
+Everywhere = Callable[[Float64s], Float64s]
+"""Joins what several ranks hold of one rollout: [2, own tokens] → [2, all tokens]."""
+
+
+def alone(pair: Float64s) -> Float64s:
+    """For a rank that holds every token itself."""
+    return pair
 
 
 def logprob_metrics(
-    columns: Mapping[str, Column], masks: Sequence[Mask]
+    columns: Mapping[str, Column],
+    masks: Sequence[Mask],
+    *,
+    everywhere: Everywhere = alone,
 ) -> dict[str, Reduction]:
     """Reduces the per-token columns of one rollout.
 
@@ -44,6 +57,9 @@ def logprob_metrics(
         columns: Column name to one array [R] a sample, None where that sample has none.
             A column that is missing, or None throughout, gives no keys.
         masks: Loss mask of each sample, shape [R].
+        everywhere: Joins the tokens of all ranks for what cannot be merged afterwards:
+            quantiles, slope and correlation. Called once for each pair of columns that
+            is given, whether or not this rank has values, so it may be a collective.
 
     Returns:
         Name to reduction:
@@ -79,6 +95,8 @@ def logprob_metrics(
             metrics[f"rollout/{name}"] = sample_mean(column, masks)
     if "log_probs" in present:
         metrics |= _pair_metrics(present, masks)
+    if "log_probs" in columns:
+        metrics |= _joint_metrics(columns, masks, everywhere)
     return metrics
 
 
@@ -92,7 +110,6 @@ def _pair_metrics(
         metrics |= _reference_metrics(log_probs, reference, masks)
     if (rollout := present.get("rollout_log_probs")) is not None:
         metrics |= _difference_metrics("logprob_rollout", log_probs, rollout, masks)
-        metrics |= _slope(log_probs, rollout, masks)
     if (entropy := present.get("entropy")) is not None:
         metrics |= _entropy_gap(log_probs, entropy, masks)
     return metrics
@@ -218,9 +235,26 @@ def _difference_metrics(
         metrics[f"{prefix}/max_abs"] = Max(difference.max_abs)
     if difference.max_ulp is not None:
         metrics[f"{prefix}/ulp_max"] = Max(difference.max_ulp)
-    a, b = concatenate_unmasked(left, right, masks)
-    for name, quantile in absolute_quantiles([a - b]).items():
-        metrics[f"{prefix}/{name}"] = Gauge(quantile)
+    return metrics
+
+
+def _joint_metrics(
+    columns: Mapping[str, Column], masks: Sequence[Mask], everywhere: Everywhere
+) -> dict[str, Reduction]:
+    """What only all tokens together give; the same on every rank, so gauges."""
+    metrics: dict[str, Reduction] = {}
+    for prefix, other in _PAIRS.items():
+        if other not in columns:
+            continue
+        own = concatenate_unmasked(columns["log_probs"], columns[other], masks)
+        a, b = everywhere(np.stack(own))
+        for name, quantile in absolute_quantiles([a - b]).items():
+            metrics[f"{prefix}/{name}"] = Gauge(quantile)
+        fit = fit_line(b, a) if other == "rollout_log_probs" else None
+        if fit is not None:
+            slope, correlation = fit
+            metrics[f"{prefix}/slope"] = Gauge(slope)
+            metrics[f"{prefix}/correlation"] = Gauge(correlation)
     return metrics
 
 
@@ -267,20 +301,6 @@ def _reference_metrics(
         "rollout/kl": sample_mean(k1, masks),
         "rollout/kl_k3": sample_mean(k3, masks),
         **_difference_metrics("logprob_ref", log_probs, reference, masks),
-    }
-
-
-def _slope(
-    log_probs: Column, rollout: Column, masks: Sequence[Mask]
-) -> dict[str, Reduction]:
-    """Least-squares line of log_probs over rollout_log_probs, as gauges."""
-    fit = fit_line(*reversed(concatenate_unmasked(log_probs, rollout, masks)))
-    if fit is None:
-        return {}
-    slope, correlation = fit
-    return {
-        "logprob_rollout/slope": Gauge(slope),
-        "logprob_rollout/correlation": Gauge(correlation),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from relax.arguments.flag import ABOVE_ZERO, NON_NEGATIVE, flag
+from relax.arguments.flag import ABOVE_ZERO, NON_NEGATIVE, Bounds, flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +13,11 @@ class AlgorithmSettings:
     """What is optimized."""
 
     advantage_estimator: str = field(
-        default="grpo", metadata=flag("How rewards become advantages: grpo.")
+        default="grpo",
+        metadata=flag(
+            "How rewards become advantages: grpo, gspo, cispo, rloo,"
+            " reinforce_plus_plus, reinforce_plus_plus_baseline."
+        ),
     )
     eps_clip: float = field(
         default=0.2, metadata=flag("Lower clip of the ratio.", bounds=NON_NEGATIVE)
@@ -25,7 +29,14 @@ class AlgorithmSettings:
         ),
     )
     kl_coef: float = field(
-        default=0.0, metadata=flag("Weight of the KL term in rewards.")
+        default=0.0,
+        metadata=flag("Weight of the KL term in rewards (reinforce_plus_plus)."),
+    )
+    gamma: float = field(
+        default=1.0,
+        metadata=flag(
+            "Discount of later rewards (reinforce_plus_plus).", bounds=Bounds(0, 1)
+        ),
     )
     use_kl_loss: bool = field(
         default=False, metadata=flag("Add the KL to the reference to the loss.")

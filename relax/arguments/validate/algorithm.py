@@ -10,16 +10,75 @@ from relax.arguments.validate.rule import Machine, Rule, broken
 
 
 def estimator_is_built(arguments: Arguments, machine: Machine) -> None:
-    """GRPO is; upstream's others are named as not yet."""
+    """Upstream's estimators that are not are named as not yet."""
     name = arguments.algorithm.advantage_estimator
     if name in ESTIMATORS:
         return
     problem = "no such estimator"
     if name in ESTIMATORS_NOT_YET:
-        problem = f"is not built yet (nor are {', '.join(ESTIMATORS_NOT_YET)})"
+        problem = f"is not built yet ({', '.join(ESTIMATORS_NOT_YET)} are not)"
     raise broken(
         arguments, "advantage_estimator", problem, fix=f"use {' or '.join(ESTIMATORS)}"
     )
+
+
+def returns_are_whitened(arguments: Arguments, machine: Machine) -> None:
+    """REINFORCE++ has no other normalisation than that of the whole rollout."""
+    algorithm = arguments.algorithm
+    name = algorithm.advantage_estimator
+    if name.startswith("reinforce_plus_plus") and not algorithm.normalize_advantages:
+        raise broken(
+            arguments,
+            "advantage_estimator",
+            "its advantages are not normalised",
+            fix="add --normalize-advantages",
+        )
+
+
+def leave_one_out_has_others(arguments: Arguments, machine: Machine) -> None:
+    """RLOO's baseline needs other samples, and nothing that undoes it."""
+    algorithm = arguments.algorithm
+    if algorithm.advantage_estimator != "rloo":
+        return
+    if arguments.batch.n_samples_per_prompt < 2:
+        raise broken(
+            arguments,
+            "n_samples_per_prompt",
+            "leaves rloo no other samples to compare with",
+            fix="give at least 2",
+        )
+    if not algorithm.rewards_normalization:
+        raise broken(
+            arguments,
+            "rewards_normalization",
+            "takes rloo's baseline away",
+            fix="leave it away, or choose another --advantage-estimator",
+        )
+    if algorithm.normalize_advantages:
+        raise broken(
+            arguments,
+            "normalize_advantages",
+            "whitens again what rloo has compared within groups",
+            fix="leave it away, or choose another --advantage-estimator",
+        )
+
+
+def only_token_returns_hold_kl(arguments: Arguments, machine: Machine) -> None:
+    """KL in rewards, and their discount, reach the loss by token returns only."""
+    algorithm = arguments.algorithm
+    if algorithm.advantage_estimator == "reinforce_plus_plus":
+        return
+    for name, innocent, instead in (
+        ("kl_coef", 0.0, "use --use-kl-loss with --kl-loss-coef"),
+        ("gamma", 1.0, "leave it away"),
+    ):
+        if arguments.values()[name] != innocent:
+            raise broken(
+                arguments,
+                name,
+                f"has no effect with {algorithm.advantage_estimator}",
+                fix=f"{instead}, or choose reinforce_plus_plus",
+            )
 
 
 def one_kl(arguments: Arguments, machine: Machine) -> None:
@@ -97,9 +156,12 @@ def tis_bounds_are_ordered(arguments: Arguments, machine: Machine) -> None:
 
 RULES: Final[tuple[Rule, ...]] = (
     estimator_is_built,
+    returns_are_whitened,
+    leave_one_out_has_others,
     one_kl,
     kl_loss_is_on,
     kl_has_reference,
+    only_token_returns_hold_kl,
     one_correction,
     tis_bounds_are_ordered,
 )

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from relax.arguments.groups.layout import LayoutSettings
 from relax.backends.megatron.cpu import has_gpu, training_device
@@ -41,10 +43,16 @@ class ParallelLayout:
         pipeline_rank: This process's stage.
         data_size: Replicas that each see other samples.
         data_rank: This process's replica.
+        expert_size: Processes that share the experts of a layer.
+        expert_rank: This process among them.
+        expert_tensor_size: Processes that share each expert's matrices.
+        expert_tensor_rank: This process among them.
         tensor_group: Process group of the tensor axis.
         pipeline_group: Process group of the pipeline axis.
         data_group: Process group of the data axis, context parallel ranks included.
         model_group: Tensor and pipeline axes together: one whole model.
+        expert_group: Process group of the expert axis.
+        expert_tensor_group: Process group of the experts' own tensor axis.
         last_stage_rank: Global rank of the last stage of this pipeline.
         groups: megatron's own collection of all groups.
     """
@@ -58,10 +66,16 @@ class ParallelLayout:
     pipeline_rank: int
     data_size: int
     data_rank: int
+    expert_size: int
+    expert_rank: int
+    expert_tensor_size: int
+    expert_tensor_rank: int
     tensor_group: dist.ProcessGroup
     pipeline_group: dist.ProcessGroup
     data_group: dist.ProcessGroup
     model_group: dist.ProcessGroup
+    expert_group: dist.ProcessGroup
+    expert_tensor_group: dist.ProcessGroup
     last_stage_rank: int
     groups: ProcessGroupCollection
 
@@ -74,6 +88,15 @@ class ParallelLayout:
     def is_last_stage(self) -> bool:
         """Whether this process holds the output layer."""
         return self.pipeline_rank == self.pipeline_size - 1
+
+    @property
+    def speaks_for_replica(self) -> bool:
+        """Whether this process reports what all processes of its replica know.
+
+        Scores are the same on every tensor rank and are sent to every stage; one rank
+        of each replica hands them on, so that nothing is counted twice.
+        """
+        return self.tensor_rank == 0 and self.pipeline_rank == 0
 
 
 def open_layout(
@@ -132,13 +155,49 @@ def _place(rank: int, world_size: int) -> ParallelLayout:
         pipeline_rank=parallel_state.get_pipeline_model_parallel_rank(),
         data_size=parallel_state.get_data_parallel_world_size(),
         data_rank=parallel_state.get_data_parallel_rank(),
+        expert_size=parallel_state.get_expert_model_parallel_world_size(),
+        expert_rank=parallel_state.get_expert_model_parallel_rank(),
+        expert_tensor_size=parallel_state.get_expert_tensor_parallel_world_size(),
+        expert_tensor_rank=parallel_state.get_expert_tensor_parallel_rank(),
         tensor_group=parallel_state.get_tensor_model_parallel_group(),
         pipeline_group=parallel_state.get_pipeline_model_parallel_group(),
         data_group=parallel_state.get_data_parallel_group(with_context_parallel=True),
         model_group=parallel_state.get_model_parallel_group(),
+        expert_group=parallel_state.get_expert_model_parallel_group(),
+        expert_tensor_group=parallel_state.get_expert_tensor_parallel_group(),
         last_stage_rank=parallel_state.get_pipeline_model_parallel_last_rank(),
         groups=ProcessGroupCollection.use_mpu_process_groups(),
     )
+
+
+def gathered(
+    values: NDArray[np.float64], layout: ParallelLayout
+) -> NDArray[np.float64]:
+    """Per-token float32 values of all replicas, one after the other.
+
+    A collective over the data axis.
+
+    Args:
+        values: This replica's, [K, own tokens]; K is the same everywhere. They must be
+            float32 numbers, whatever their dtype.
+        layout: This rank's place.
+
+    Returns:
+        [K, tokens of all replicas], float64.
+    """
+    if layout.data_size == 1:
+        return values
+    own = torch.from_numpy(values.astype(np.float32)).to(layout.device)
+    width = torch.tensor(own.shape[1], device=layout.device)
+    widths = [torch.empty_like(width) for _ in range(layout.data_size)]
+    dist.all_gather(widths, width, group=layout.data_group)
+    longest = max(int(one) for one in widths)
+    padded = own.new_zeros(own.shape[0], longest)
+    padded[:, : own.shape[1]] = own
+    everyone = [torch.empty_like(padded) for _ in widths]
+    dist.all_gather(everyone, padded, group=layout.data_group)
+    pieces = [one[:, : int(n)] for one, n in zip(everyone, widths, strict=True)]
+    return torch.cat(pieces, dim=1).cpu().numpy().astype(np.float64)
 
 
 def close_layout() -> bool:

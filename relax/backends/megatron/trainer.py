@@ -20,7 +20,6 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relax.algorithms.advantages import Moments, grpo_returns, token_moments, whiten
 from relax.backends.fingerprint import fingerprint_tensors
 from relax.backends.megatron.checkpoint import save_checkpoint
 from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
@@ -35,6 +34,7 @@ from relax.backends.megatron.opened import (
 )
 from relax.backends.megatron.parallel import ParallelLayout, close_layout
 from relax.backends.megatron.settings import TrainerSettings
+from relax.backends.megatron.step.advantage import advantages_and_returns
 from relax.backends.megatron.step.batch import (
     MicroBatch,
     Placement,
@@ -114,6 +114,7 @@ class MegatronTrainer:
         *,
         weights: str = "actor",
         entropy: bool = False,
+        step_sizes: Sequence[int] | None = None,
     ) -> PassOutput:
         """Scores the response tokens of samples in one real forward pass.
 
@@ -123,6 +124,7 @@ class MegatronTrainer:
             samples: This replica's samples.
             weights: ``actor`` or ``ref``.
             entropy: Also compute entropies.
+            step_sizes: As for `train`.
 
         Returns:
             The scores, in the order given.
@@ -133,7 +135,7 @@ class MegatronTrainer:
         started = time.perf_counter()
         rank = self._opened().layout.rank
         limit = self.settings.batch.log_probs_max_tokens_per_gpu
-        steps = self._plan(samples, max_tokens=limit)
+        steps = self._plan(samples, step_sizes=step_sizes, max_tokens=limit)
         batches = [batch for step in steps for batch in step]
         with cpu_device(), self.weights(weights) as scoring:
             scores = score_batches(scoring, batches, entropy=entropy)
@@ -185,33 +187,28 @@ class MegatronTrainer:
         """Advantages and returns of each sample, float32 [R] each.
 
         Raises:
-            ArgumentError: The estimator is not supported, or whitening has too few
-                tokens.
+            ArgumentError: The estimator is not known, a column that it needs is
+                missing, or whitening has too few tokens.
         """
-        chosen = self.settings.algorithm
-        if chosen.advantage_estimator != "grpo":
-            raise ArgumentError(
-                f"--advantage-estimator {chosen.advantage_estimator!r} is not known",
-                hint="use grpo",
-            )
         check_samples(samples)
-        returns = [grpo_returns(s.reward, s.response_length) for s in samples]
-        advantages = [value.clone() for value in returns]
-        if chosen.normalize_advantages:
-            advantages = _whitened(returns, samples, layout=self._opened().layout)
-        return [
-            (advantage.numpy(), value.numpy())
-            for advantage, value in zip(advantages, returns, strict=True)
-        ]
+        return advantages_and_returns(
+            samples, settings=self.settings.algorithm, layout=self._opened().layout
+        )
 
     def train(
-        self, samples: Sequence[TrainSample], *, rollout_id: int
+        self,
+        samples: Sequence[TrainSample],
+        *,
+        rollout_id: int,
+        step_sizes: Sequence[int] | None = None,
     ) -> list[StepResult]:
         """Makes the optimizer steps of one rollout.
 
         Args:
             samples: This replica's samples, with advantages.
             rollout_id: Numbers the steps: ``rollout_id · num_steps_per_rollout + i``.
+            step_sizes: How many of the samples each step takes, in order; all replicas
+                have as many steps. None: steps of ``global_batch_size``.
 
         Returns:
             One result a step.
@@ -225,7 +222,9 @@ class MegatronTrainer:
             raise InternalError(f"train ran on the {self._weights_in_place} weights")
         batch = self.settings.batch
         results = []
-        steps = self._plan(samples, max_tokens=batch.max_tokens_per_gpu)
+        steps = self._plan(
+            samples, step_sizes=step_sizes, max_tokens=batch.max_tokens_per_gpu
+        )
         for number, batches in enumerate(steps):
             with cpu_device():
                 result = train_step(
@@ -239,6 +238,11 @@ class MegatronTrainer:
             held.weights_version += not result.skipped
             results.append(result)
         return results
+
+    @property
+    def layout(self) -> ParallelLayout:
+        """This rank's place."""
+        return self._opened().layout
 
     @property
     def weights_version(self) -> int:
@@ -259,6 +263,14 @@ class MegatronTrainer:
         """
         tensors = megatron_to_hf(self._opened().part)
         yield from buckets(tensors, bucket_bytes=bucket_bytes)
+
+    def join_export(self) -> None:
+        """Takes part in gathering weights that another rank exports."""
+        held = self._opened()
+        if held.layout.data_rank and held.layout.expert_size == 1:
+            return  # the first replica has all it needs
+        for _ in megatron_to_hf(held.part):
+            pass
 
     def fingerprint(self) -> str:
         """Digest of the actor's weights under their HF names; all ranks call it."""
@@ -295,16 +307,19 @@ class MegatronTrainer:
         Raises:
             ArgumentError: The path exists.
         """
-        exported = self.export_weights(bucket_bytes=SHARD_BYTES)
         if self._opened().layout.rank == 0:
+            exported = self.export_weights(bucket_bytes=SHARD_BYTES)
             write_hf(path, exported, like=self.settings.checkpoint.hf_checkpoint)
         else:
-            for _ in exported:
-                pass  # the gathering is collective
+            self.join_export()
         dist.barrier()
 
     def _plan(
-        self, samples: Sequence[TrainSample], *, max_tokens: int | None
+        self,
+        samples: Sequence[TrainSample],
+        *,
+        step_sizes: Sequence[int] | None,
+        max_tokens: int | None,
     ) -> list[list[MicroBatch]]:
         held = self._opened()
         layout = held.layout
@@ -312,6 +327,7 @@ class MegatronTrainer:
         splits_sequence = self.settings.layout.sequence_parallel
         return plan_steps(
             samples,
+            step_sizes=step_sizes,
             settings=self.settings.batch,
             layout=layout,
             max_tokens=max_tokens,
@@ -322,19 +338,6 @@ class MegatronTrainer:
         if self._held is None:
             raise InternalError("the trainer is not open", hint="call open() first")
         return self._held
-
-
-def _whitened(
-    values: Sequence[Tensor], samples: Sequence[TrainSample], *, layout: ParallelLayout
-) -> list[Tensor]:
-    """Values shifted and scaled over the unmasked tokens of all replicas."""
-    masks = [torch.from_numpy(np.asarray(sample.loss_mask)) for sample in samples]
-    moments = token_moments(torch.cat(list(values)), torch.cat(masks))
-    sums = torch.stack([part.to(torch.float64) for part in moments]).to(layout.device)
-    dist.all_reduce(sums, group=layout.data_group)
-    total, total_square, count = sums.cpu()
-    everywhere = Moments(total, total_square, count.to(torch.int64))
-    return [whiten(value, everywhere) for value in values]
 
 
 def _by_sample(

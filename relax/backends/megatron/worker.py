@@ -16,10 +16,11 @@ import numpy as np
 import ray
 import torch
 
-from relax.algorithms.advantages import group_normalised_rewards
 from relax.arguments import Arguments
 from relax.backends.fingerprint import Fingerprint
-from relax.backends.megatron.step.batch import TrainSample
+from relax.backends.megatron.parallel import gathered
+from relax.backends.megatron.step.advantage import baselined_rewards
+from relax.backends.megatron.step.batch import Placement, TrainSample
 from relax.backends.megatron.trainer import MegatronTrainer, TrainerSettings
 from relax.backends.training import (
     AdvantageReport,
@@ -38,6 +39,7 @@ from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
 from relax.observe.worker_process import prepare_worker
 from relax.records.schema import TOKEN_COLUMNS, StageFile
 
+Place = tuple[int, int, int, int, int]
 _COUNTED = ("rollout", "nonfinite", "nonfinite_masked")
 
 
@@ -94,14 +96,17 @@ class TrainWorker:
                 "pp": sizes.pipeline_model_parallel_size,
                 "cp": sizes.context_parallel_size,
                 "ep": sizes.expert_model_parallel_size,
+                "dp": self._trainer.layout.data_size,
                 "world": self._settings.world_size,
             },
+            data_rank=self._trainer.layout.data_rank,
         )
 
     def receive(self, rollout: RolloutInput) -> None:
-        """Takes the samples of a rollout and normalises their rewards by group."""
+        """Takes its replica's samples, their rewards less the baseline of the group."""
         self._input = rollout
         self._entropy = None
+        rewards = self._baselined(rollout)
         self._samples = [
             TrainSample(
                 sample_index=rollout.sample_index[row],
@@ -110,14 +115,16 @@ class TrainWorker:
                 response_length=rollout.response_length[row],
                 loss_mask=rollout.loss_mask[row],
                 rollout_log_probs=rollout.rollout_log_probs[row],
-                reward=reward,
+                reward=rewards[place],
             )
-            for row, reward in enumerate(self._processed_rewards(rollout))
+            for row, place in enumerate(rollout.places)
         ]
 
     def ref_log_probs(self) -> PassReport:
         """The reference's log-probs, by a forward pass of their own."""
-        output = self._trainer.log_probs(self._samples, weights="ref")
+        output = self._trainer.log_probs(
+            self._samples, weights="ref", step_sizes=self._current().step_sizes
+        )
         self._fill(
             "ref_log_probs", self._drill.scored("ref_log_probs", output.log_probs)
         )
@@ -128,7 +135,10 @@ class TrainWorker:
     def log_probs(self, *, entropy: bool) -> PassReport:
         """The actor's log-probs, and the entropy on request, by a pass of their own."""
         output = self._trainer.log_probs(
-            self._samples, weights="actor", entropy=entropy
+            self._samples,
+            weights="actor",
+            entropy=entropy,
+            step_sizes=self._current().step_sizes,
         )
         self._fill("log_probs", self._drill.scored("log_probs", output.log_probs))
         self._entropy = output.entropy
@@ -144,12 +154,16 @@ class TrainWorker:
         )
         self._fill("advantages", advantages)
         self._fill("returns", [returns for _, returns in pairs])
+        metrics = self._measure("advantages", "returns")
         rollout = self._current()
-        samples = self._sample_log_probs() if rollout.observed else []
-        rows = logprob_rows(samples, rollout_id=rollout.rollout_id, kept=rollout.kept)
+        if not (rollout.observed and self._speaks and self._samples):
+            return AdvantageReport(metrics=metrics, rows={}, token_rows={})
+        rows = logprob_rows(
+            self._sample_log_probs(), rollout_id=rollout.rollout_id, kept=rollout.kept
+        )
         names = TOKEN_COLUMNS[StageFile.LOGPROBS]
         return AdvantageReport(
-            metrics=self._measure("advantages", "returns"),
+            metrics=metrics,
             rows={name: rows[name] for name in rows.keys() - set(names)},
             token_rows={
                 name: PackedColumn.pack(rows[name]) for name in names if name in rows
@@ -160,20 +174,30 @@ class TrainWorker:
         """All optimizer steps of the rollout."""
         rollout_id = self._current().rollout_id
         self._drill.before_train_step(rank=self._settings.rank, rollout_id=rollout_id)
-        steps = self._trainer.train(self._samples, rollout_id=rollout_id)
+        steps = self._trainer.train(
+            self._samples,
+            rollout_id=rollout_id,
+            step_sizes=self._current().step_sizes,
+        )
         return [
             StepReport(
                 step_id=number,
                 metrics=step.metrics,
                 vacuous=tuple(step.vacuous),
                 skipped=step.skipped,
-                placements=[dataclasses.astuple(place) for place in step.placements],
+                placements=self._told(step.placements),
             )
             for number, step in enumerate(steps)
         ]
 
-    def export(self, *, bucket_bytes: int) -> ExportReport:
-        """Puts the weights, under their Hugging Face names, into the object store."""
+    def export(self, *, bucket_bytes: int) -> ExportReport | None:
+        """Puts the weights, under their Hugging Face names, into the object store.
+
+        Rank 0 does; the others only take part in gathering them.
+        """
+        if self._settings.rank:
+            self._trainer.join_export()
+            return None
         buckets: list[Any] = []
         fingerprint = Fingerprint()
         tensors = num_bytes = 0
@@ -202,18 +226,12 @@ class TrainWorker:
         """Leaves the process groups."""
         self._trainer.close()
 
-    def _processed_rewards(self, rollout: RolloutInput) -> list[float]:
-        algorithm = self._settings.algorithm
-        rewards = self._drill.rewards(rollout.reward)
-        if not algorithm.rewards_normalization:
-            return rewards
-        normalised = group_normalised_rewards(
-            torch.tensor(rewards, dtype=torch.float64),
-            torch.tensor(rollout.group_index),
-            group_size=None,
-            std_normalization=algorithm.grpo_std_normalization,
+    def _baselined(self, rollout: RolloutInput) -> list[float]:
+        return baselined_rewards(
+            self._drill.rewards(rollout.all_rewards),
+            rollout.all_groups,
+            settings=self._settings.algorithm,
         )
-        return [float(reward) for reward in normalised]
 
     def _fill(self, column: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
         self._samples = [
@@ -239,11 +257,17 @@ class TrainWorker:
             against: Columns of earlier stages to compare with. They were measured
                 there: a count that came twice would be doubled when stages merge.
         """
+        if not self._speaks:
+            return {}
         masks = [np.asarray(sample.loss_mask) for sample in self._samples]
         if not self._current().observed:
             columns = self._columns(*names)
             return {f"rollout/{n}": sample_mean(c, masks) for n, c in columns.items()}
-        metrics = logprob_metrics(self._columns(*names, *against), masks)
+        metrics = logprob_metrics(
+            self._columns(*names, *against),
+            masks,
+            everywhere=lambda pair: gathered(pair, self._trainer.layout),
+        )
         known = {f"{kind}/{name}" for kind in _COUNTED for name in against}
         if "log_probs" not in names:
             known |= {"rollout/tokens_unmasked", "rollout/tokens_masked"}
@@ -265,6 +289,16 @@ class TrainWorker:
             )
             for sample, values in zip(self._samples, entropy, strict=True)
         ]
+
+    def _told(self, placements: Sequence[Placement]) -> list[Place]:
+        if not self._speaks:
+            return []
+        return [dataclasses.astuple(place) for place in placements]
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether this rank reports what its whole replica knows."""
+        return self._trainer.layout.speaks_for_replica
 
     def _current(self) -> RolloutInput:
         if self._input is None:

@@ -12,10 +12,12 @@ from relax.arguments.groups import BatchSettings
 from relax.backends.megatron.step.batch import (
     TrainSample,
     build_micro_batch,
+    equal_steps,
+    rectangle_of,
     split_micro_batches,
     split_steps,
 )
-from relax.errors import ArgumentError
+from relax.errors import ArgumentError, InternalError
 
 CPU = torch.device("cpu")
 
@@ -37,7 +39,23 @@ def batch_settings(**changes: object) -> BatchSettings:
 
 
 def test_steps_in_order_with_a_smaller_last_one():
-    assert split_steps(7, samples_per_step=3) == [range(3), range(3, 6), range(6, 7)]
+    assert equal_steps(7, samples_per_step=3) == [3, 3, 1]
+    steps = split_steps(7, step_sizes=[3, 0, 4])
+    assert steps == [range(3), range(3, 3), range(3, 7)]
+    with pytest.raises(InternalError, match="do not hold 7"):
+        split_steps(7, step_sizes=[3, 3])
+
+
+def test_a_step_without_samples_is_one_row_of_padding():
+    cut = split_micro_batches(
+        [], range(0), settings=batch_settings(micro_batch_size=2), max_tokens=None
+    )
+    assert cut == [()]
+    rectangle = rectangle_of([], (), multiple=4)
+    batch = build_micro_batch([], (), number=0, rectangle=rectangle, device=CPU)
+    assert batch.tokens_BS.tolist() == [[0, 0, 0, 0]]
+    assert batch.targets_N.numel() == 0
+    assert batch.placements(rank=0) == []
 
 
 def test_fixed_micro_batches_keep_the_order():
@@ -82,7 +100,9 @@ def test_a_micro_batch_knows_what_predicts_what():
         sample(1, total=3, response=0),
         sample(2, total=4, response=3),
     ]
-    batch = build_micro_batch(samples, (2, 1, 0), number=7, multiple=2, device=CPU)
+    rows = (2, 1, 0)
+    rectangle = rectangle_of(samples, rows, multiple=2)
+    batch = build_micro_batch(samples, rows, number=7, rectangle=rectangle, device=CPU)
     assert batch.tokens_BS.tolist() == [
         [201, 202, 203, 204, 0, 0],
         [101, 102, 103, 0, 0, 0],

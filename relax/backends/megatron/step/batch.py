@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -82,7 +84,7 @@ class MicroBatch:
     Attributes:
         number: Within the optimizer step.
         rows: Positions of its samples in the list that was cut, in row order.
-        samples: Those samples.
+        samples: Those samples; rows below them hold nothing but padding.
         tokens_BS: int64 [B, S].
         positions_BS: int64 [B, S].
         response_rows_N: For each response token the row that it is in, int64.
@@ -172,16 +174,29 @@ def check_vocabulary(samples: Sequence[TrainSample], vocab_size: int) -> None:
             )
 
 
-def split_steps(num_samples: int, *, samples_per_step: int) -> list[range]:
-    """Cuts a rank's samples into optimizer steps, in order.
+def split_steps(num_samples: int, *, step_sizes: Sequence[int]) -> list[range]:
+    """Cuts a replica's samples into optimizer steps, in order.
 
     Args:
-        num_samples: Samples of this rank.
-        samples_per_step: Samples of one step on this rank; what is left over at the end
-            becomes a smaller last step.
+        num_samples: Samples of this replica.
+        step_sizes: How many each step takes.
 
     Returns:
         Positions of each step's samples.
+
+    Raises:
+        InternalError: The sizes do not add up to the samples.
+    """
+    if sum(step_sizes) != num_samples or min(step_sizes, default=-1) < 0:
+        raise InternalError(
+            f"steps of {list(step_sizes)} samples do not hold {num_samples}"
+        )
+    ends = list(accumulate(step_sizes))
+    return [range(end - size, end) for end, size in zip(ends, step_sizes, strict=True)]
+
+
+def equal_steps(num_samples: int, *, samples_per_step: int) -> list[int]:
+    """Sizes of steps of like size; what is left over makes a smaller last one.
 
     Raises:
         InternalError: A number is not positive.
@@ -189,7 +204,7 @@ def split_steps(num_samples: int, *, samples_per_step: int) -> list[range]:
     if num_samples < 1 or samples_per_step < 1:
         raise InternalError(f"cannot cut {num_samples} samples by {samples_per_step}")
     starts = range(0, num_samples, samples_per_step)
-    return [range(at, min(at + samples_per_step, num_samples)) for at in starts]
+    return [min(samples_per_step, num_samples - start) for start in starts]
 
 
 def split_micro_batches(
@@ -208,11 +223,14 @@ def split_micro_batches(
         max_tokens: Tokens of a dynamic micro-batch, padding included.
 
     Returns:
-        Positions of each micro-batch's samples, in row order.
+        Positions of each micro-batch's samples, in row order. A step without samples
+        has one micro-batch without samples: the other replicas wait for its gradients.
 
     Raises:
         ArgumentError: Dynamic without a number of tokens.
     """
+    if not rows:
+        return [()]
     if not settings.use_dynamic_batch_size:
         size = settings.micro_batch_size
         return [tuple(rows[at : at + size]) for at in range(0, len(rows), size)]
@@ -245,12 +263,34 @@ def _filled(
     return batches
 
 
+class Rectangle(NamedTuple):
+    """Rows and padded length of a micro-batch."""
+
+    rows: int
+    length: int
+
+
+def rectangle_of(
+    samples: Sequence[TrainSample], rows: Sequence[int], *, multiple: int
+) -> Rectangle:
+    """The smallest rectangle that holds some samples.
+
+    Args:
+        samples: All samples of this rank.
+        rows: Positions of the micro-batch's samples; none gives one row of padding.
+        multiple: The padded length is a multiple of this (sequence parallelism).
+    """
+    longest = max((len(samples[row].tokens) for row in rows), default=1)
+    height = len(rows) or 1
+    return Rectangle(rows=height, length=-(-longest // multiple) * multiple)
+
+
 def build_micro_batch(
     samples: Sequence[TrainSample],
     rows: tuple[int, ...],
     *,
     number: int,
-    multiple: int,
+    rectangle: Rectangle,
     device: torch.device,
 ) -> MicroBatch:
     """Pads samples into one rectangle and finds the response tokens in it.
@@ -259,24 +299,24 @@ def build_micro_batch(
         samples: All samples of this rank.
         rows: Positions of the micro-batch's samples.
         number: Its number within the step.
-        multiple: The padded length is a multiple of this (sequence parallelism).
+        rectangle: From `rectangle_of`, or a larger one.
         device: Where the tensors go.
 
     Returns:
         The micro-batch.
     """
     chosen = tuple(samples[row] for row in rows)
-    longest = max(len(sample.tokens) for sample in chosen)
-    padded = -(-longest // multiple) * multiple
-    tokens = np.full((len(chosen), padded), PADDING_TOKEN, dtype=np.int64)
-    response_rows, sources, targets = [], [], []
+    height, padded = rectangle
+    tokens = np.full((height, padded), PADDING_TOKEN, dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
+    response_rows, sources, targets = [none], [none], [none]
     for place, sample in enumerate(chosen):
         total, length = len(sample.tokens), sample.response_length
         tokens[place, :total] = sample.tokens
         response_rows.append(np.full(length, place, dtype=np.int64))
         sources.append(np.arange(total - length - 1, total - 1, dtype=np.int64))
         targets.append(np.asarray(sample.tokens[total - length :], dtype=np.int64))
-    positions = torch.arange(padded).expand(len(chosen), padded)
+    positions = torch.arange(padded).expand(height, padded)
 
     def placed(parts: list[NDArray[np.int64]]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts)).to(device)

@@ -130,7 +130,7 @@ def run_schedule(
         model=[model],
         num_microbatches=len(batches),
         seq_length=max(batch.padded_length for batch in batches),
-        micro_batch_size=max(len(batch.rows) for batch in batches),
+        micro_batch_size=max(len(batch.tokens_BS) for batch in batches),
         forward_only=forward_only,
         collect_non_loss_data=forward_only,
     )

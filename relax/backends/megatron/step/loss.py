@@ -18,12 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relax.algorithms.estimators import Surrogate, estimator_of
 from relax.algorithms.kl import kl_per_token
 from relax.algorithms.masks import sample_mean_sum, token_sum
 from relax.algorithms.policy_loss import (
     PolicyLossTerms,
     importance_terms,
     policy_loss,
+    sequence_policy_loss,
+    truncated_policy_loss,
 )
 from relax.arguments.groups.algorithm import AlgorithmSettings
 from relax.backends.megatron.step.batch import MicroBatch
@@ -63,23 +66,37 @@ class LossSums:
 
 @dataclass(kw_only=True)
 class _Columns:
-    """Per-token columns of a micro-batch on its device, and the way they are summed."""
+    """Per-token columns of a micro-batch on its device, and the way they are summed.
+
+    Attributes:
+        now: Log-probs of now without gradient, [N].
+    """
 
     batch: MicroBatch
-    device: torch.device
+    now: Tensor
     per_token: bool
     masks: list[Tensor] = field(init=False)
+    _keep: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        mask = self.required("loss_mask", "")
+        mask = _joined([sample.loss_mask for sample in self.batch.samples])
+        mask = mask.to(self.now.device)
+        self._keep = mask.bool()
         self.masks = list(mask.split(self.batch.response_lengths))
 
     def optional(self, name: str) -> Tensor | None:
-        """The column over all rows, [N], or None when the samples have none."""
+        """The column over all rows, [N], or None when the samples have none.
+
+        What lies under the mask takes no part: there a log-prob is that of now, an
+        advantage 0. Left out of a sum alone, a NaN or an overflowing ratio would still
+        come back as 0 · NaN in the gradient of every weight.
+        """
         parts = [getattr(sample, name) for sample in self.batch.samples]
         if any(part is None for part in parts):
             return None
-        return _joined(parts).to(self.device)
+        column = _joined(parts).to(self.now.device)
+        neutral = self.now if name.endswith("log_probs") else torch.zeros_like(column)
+        return torch.where(self._keep, column, neutral)
 
     def required(self, name: str, needed_by: str) -> Tensor:
         """The column over all rows, [N].
@@ -97,13 +114,16 @@ class _Columns:
 
     def part(self, values: Tensor) -> Part:
         """The share of a metric with a value for every response token, [N]."""
+        if not self.batch.samples:
+            # Nothing to measure, but the backward pass needs the graph.
+            return Part(values.sum(), 0)
         pieces = values.split(self.batch.response_lengths)
         return self.part_of_rows(pieces, self.masks)
 
     def part_of_rows(self, pieces: Sequence[Tensor], masks: Sequence[Tensor]) -> Part:
         """The share of a metric that some rows have, each [R] with its mask."""
         if not pieces:
-            return Part(torch.zeros((), device=self.device), 0)
+            return Part(torch.zeros((), device=self.now.device), 0)
         if self.per_token:
             sums = [token_sum(p, mask) for p, mask in zip(pieces, masks, strict=True)]
             total = torch.stack([part.total for part in sums]).sum()
@@ -132,22 +152,16 @@ def micro_batch_loss(
         ArgumentError: A column that a setting needs is missing.
     """
     log_probs = scores.log_probs
-    columns = _Columns(batch=batch, device=log_probs.device, per_token=per_token)
-    old, vacuous = _old_log_probs(columns, log_probs, settings)
-    policy = policy_loss(
-        log_probs,
-        old,
-        columns.required("advantages", "the policy loss"),
-        eps_clip=settings.eps_clip,
-        eps_clip_high=settings.eps_clip_high,
-    )
+    columns = _Columns(batch=batch, now=log_probs.detach(), per_token=per_token)
+    old, vacuous = _old_log_probs(columns, settings)
+    policy = _policy(log_probs, old, columns, settings)
     sums = {"ppo_kl": policy.ppo_kl, "pg_clipfrac": policy.clipped}
     pg_loss = policy.loss
     if settings.use_tis:
         pg_loss = _truncated(pg_loss, old, columns, settings, sums)
     terms = {"pg_loss": columns.part(pg_loss)}
     loss, count = terms["pg_loss"]
-    for name, weight, values in _weighed_terms(scores, policy, columns, settings):
+    for name, weight, values in _weighed_terms(scores, old, columns, settings):
         # A term without a weight is measured, but cannot spoil the loss.
         terms[name] = columns.part(values if weight else values.detach())
         if weight:
@@ -161,9 +175,25 @@ def micro_batch_loss(
     )
 
 
+def _policy(
+    log_probs: Tensor, old: Tensor, columns: _Columns, settings: AlgorithmSettings
+) -> PolicyLossTerms:
+    """The policy loss of each response token, as the estimator has it."""
+    advantages = columns.required("advantages", "the policy loss")
+    surrogate = estimator_of(settings.advantage_estimator).surrogate
+    clips = {"eps_clip": settings.eps_clip, "eps_clip_high": settings.eps_clip_high}
+    if surrogate is Surrogate.TRUNCATED_WEIGHT:
+        return truncated_policy_loss(log_probs, old, advantages, **clips)
+    if surrogate is Surrogate.SEQUENCE_CLIPPED and columns.batch.samples:
+        lengths = columns.batch.response_lengths
+        pieces = (values.split(lengths) for values in (log_probs, old, advantages))
+        return sequence_policy_loss(*pieces, columns.masks, **clips)
+    return policy_loss(log_probs, old, advantages, **clips)
+
+
 def _weighed_terms(
     scores: TokenScores,
-    policy: PolicyLossTerms,
+    old: Tensor,
     columns: _Columns,
     settings: AlgorithmSettings,
 ) -> Iterator[tuple[str, float, Tensor]]:
@@ -171,17 +201,19 @@ def _weighed_terms(
     if scores.entropy is not None:
         yield "entropy_loss", -settings.entropy_coef, scores.entropy
     if settings.use_kl_loss:
+        log_probs = scores.log_probs
+        ratio = (log_probs - old).exp() if settings.use_unbiased_kl else None
         kl = kl_per_token(
-            scores.log_probs,
+            log_probs,
             columns.required("ref_log_probs", "--use-kl-loss"),
             kind=settings.kl_loss_type,
-            importance_ratio=policy.ratio if settings.use_unbiased_kl else None,
+            importance_ratio=ratio,
         )
         yield "kl_loss", settings.kl_loss_coef, kl
 
 
 def _old_log_probs(
-    columns: _Columns, log_probs: Tensor, settings: AlgorithmSettings
+    columns: _Columns, settings: AlgorithmSettings
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Log-probs the ratio is taken against, and what is zero by construction then."""
     if settings.use_rollout_logprobs:
@@ -189,7 +221,7 @@ def _old_log_probs(
         return old, ()
     old = columns.optional("log_probs")
     if old is None:
-        return log_probs.detach(), VACUOUS_WITHOUT_OLD
+        return columns.now, VACUOUS_WITHOUT_OLD
     return old, ()
 
 
@@ -225,7 +257,7 @@ def _engine_difference(columns: _Columns, old: Tensor) -> dict[str, Part]:
     ):
         if sample.rollout_log_probs is not None:
             # tensor() copies: arrays out of Ray's object store cannot be written.
-            theirs = torch.tensor(sample.rollout_log_probs, device=columns.device)
+            theirs = torch.tensor(sample.rollout_log_probs, device=ours.device)
             by_log.append((ours - theirs).abs())
             by_prob.append((ours.exp() - theirs.exp()).abs())
             masks.append(mask)
@@ -237,4 +269,6 @@ def _engine_difference(columns: _Columns, old: Tensor) -> dict[str, Part]:
 
 def _joined(parts: Sequence[NDArray[np.generic]]) -> Tensor:
     """Arrays of the rows as one tensor of the arrays' dtype."""
+    if not parts:
+        return torch.empty(0)
     return torch.from_numpy(np.concatenate(parts))

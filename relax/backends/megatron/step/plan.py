@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch.distributed as dist
+
 from relax.arguments.groups.batch import BatchSettings
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.backends.megatron.step.batch import (
     MicroBatch,
+    Rectangle,
     TrainSample,
     build_micro_batch,
     check_samples,
+    equal_steps,
+    rectangle_of,
     split_micro_batches,
     split_steps,
 )
 from relax.errors import ArgumentError
 
+Cut = tuple[tuple[int, ...], Rectangle]
+"""Positions of a micro-batch's samples, and the rectangle that they are padded to."""
+
 
 def plan_steps(
     samples: Sequence[TrainSample],
     *,
+    step_sizes: Sequence[int] | None,
     settings: BatchSettings,
     layout: ParallelLayout,
     max_tokens: int | None,
@@ -28,10 +37,12 @@ def plan_steps(
     """The micro-batches of each optimizer step of a rollout.
 
     Log-prob passes use it too: with the same ``max_tokens`` a sample is computed in the
-    same rectangle as in training.
+    same rectangle as in training. A collective when experts are spread over ranks.
 
     Args:
         samples: This replica's samples.
+        step_sizes: How many of them each step takes; None: as many as the replica's
+            part of the global batch.
         settings: Batch sizes over all replicas.
         layout: How many replicas there are, and the device.
         max_tokens: Tokens of a dynamic micro-batch, padding included.
@@ -45,22 +56,55 @@ def plan_steps(
             a sample do not fit each other.
     """
     check_samples(samples)
+    if step_sizes is None:
+        per_step = _samples_per_step(settings, layout)
+        step_sizes = equal_steps(len(samples), samples_per_step=per_step)
+
+    def cut(rows: range) -> list[Cut]:
+        parts = split_micro_batches(
+            samples, rows, settings=settings, max_tokens=max_tokens
+        )
+        return [(p, rectangle_of(samples, p, multiple=length_multiple)) for p in parts]
+
+    def built(number: int, place: Cut) -> MicroBatch:
+        rows, rectangle = place
+        return build_micro_batch(
+            samples, rows, number=number, rectangle=rectangle, device=layout.device
+        )
+
+    steps = [cut(rows) for rows in split_steps(len(samples), step_sizes=step_sizes)]
+    if layout.expert_size > 1:
+        steps = _in_lockstep(steps, layout)
+    return [[built(*place) for place in enumerate(cuts)] for cuts in steps]
+
+
+def _samples_per_step(settings: BatchSettings, layout: ParallelLayout) -> int:
     if settings.global_batch_size % layout.data_size:
         raise ArgumentError(
             f"--global-batch-size {settings.global_batch_size} cannot be split over "
             f"{layout.data_size} data-parallel replicas"
         )
-    per_step = settings.global_batch_size // layout.data_size
+    return settings.global_batch_size // layout.data_size
 
-    def built(rows: range) -> list[MicroBatch]:
-        cuts = split_micro_batches(
-            samples, rows, settings=settings, max_tokens=max_tokens
-        )
-        place = {"multiple": length_multiple, "device": layout.device}
-        return [
-            build_micro_batch(samples, cut, number=number, **place)
-            for number, cut in enumerate(cuts)
-        ]
 
-    steps = split_steps(len(samples), samples_per_step=per_step)
-    return [built(rows) for rows in steps]
+def _in_lockstep(steps: list[list[Cut]], layout: ParallelLayout) -> list[list[Cut]]:
+    """The same number of equally large micro-batches on all ranks that share experts.
+
+    Tokens of all of them meet in every expert layer, also those of replicas that have
+    fewer micro-batches: there they are padding.
+    """
+    mine = [[rectangle for _, rectangle in cuts] for cuts in steps]
+    everyone: list[list[list[Rectangle]]] = [[] for _ in range(layout.expert_size)]
+    dist.all_gather_object(everyone, mine, group=layout.expert_group)
+    together = []
+    for cuts, *theirs in zip(steps, *everyone, strict=True):
+        padded = []
+        for number in range(max(len(part) for part in theirs)):
+            there = [part[number] for part in theirs if number < len(part)]
+            largest = Rectangle(
+                max(r.rows for r in there), max(r.length for r in there)
+            )
+            rows = cuts[number][0] if number < len(cuts) else ()
+            padded.append((rows, largest))
+        together.append(padded)
+    return together
