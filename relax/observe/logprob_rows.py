@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax.measure.difference import TokenDifference, compare_tokens
-from relax.measure.nonfinite import count_nonfinite
+from relax.measure.row_difference import (
+    Bools,
+    Float64s,
+    Int64s,
+    Rows,
+    compare_rows,
+)
 
 Column = NDArray[np.float32] | None
 
@@ -36,7 +41,7 @@ class SampleLogProbs:
     returns: Column
 
 
-_COLUMNS = ("log_probs", "ref_log_probs", "entropy", "advantages", "returns")
+_CARRIED = ("log_probs", "ref_log_probs", "entropy", "advantages", "returns")
 
 
 def logprob_rows(
@@ -49,65 +54,55 @@ def logprob_rows(
         rollout_id: The rollout.
         kept: Positions whose token columns are carried.
     """
-    rows = [
-        _row(sample, carried=position in kept)
-        for position, sample in enumerate(samples)
-    ]
-    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-    return {"rollout_id": [rollout_id] * len(rows), **columns}
-
-
-def _row(sample: SampleLogProbs, *, carried: bool) -> dict[str, Any]:
-    reference = _compare(sample, sample.ref_log_probs)
-    engine = _compare(sample, sample.rollout_log_probs)
-    tokens = {name: getattr(sample, name) if carried else None for name in _COLUMNS}
+    if not samples:
+        return {}
+    carried = [position in kept for position in range(len(samples))]
+    tokens = {
+        name: [
+            getattr(sample, name) if carry else None
+            for sample, carry in zip(samples, carried, strict=True)
+        ]
+        for name in _CARRIED
+    }
     return {
-        "sample_index": sample.sample_index,
+        "rollout_id": [rollout_id] * len(samples),
+        "sample_index": [sample.sample_index for sample in samples],
         "tokens_kept": carried,
         **tokens,
-        "normalized_reward": sample.normalized_reward,
-        "log_prob_mean": _mean(sample.log_probs, sample.loss_mask),
-        "entropy_mean": _mean(sample.entropy, sample.loss_mask),
-        "ref_unequal": reference.unequal if reference else None,
-        "ref_max_abs": reference.max_abs if reference else None,
-        "ref_max_position": _position(reference),
-        "rollout_mean_abs": engine.mean_abs.value if engine else None,
-        "rollout_max_abs": engine.max_abs if engine else None,
-        "rollout_max_position": _position(engine),
-        "num_nonfinite": _nonfinite(sample),
+        "normalized_reward": [sample.normalized_reward for sample in samples],
+        **_measured(samples),
     }
 
 
-def _compare(sample: SampleLogProbs, other: Column) -> TokenDifference | None:
-    if sample.log_probs is None or other is None:
-        return None
-    return compare_tokens(
-        sample.log_probs,
-        other,
-        sample.loss_mask,
-        sample_index=sample.sample_index,
-    )
+def _measured(samples: Sequence[SampleLogProbs]) -> dict[str, list[Any]]:
+    rows = Rows.of([sample.loss_mask for sample in samples])
+    log_probs = rows.column([sample.log_probs for sample in samples])
+    reference = rows.column([sample.ref_log_probs for sample in samples])
+    engine = rows.column([sample.rollout_log_probs for sample in samples])
+    entropy = rows.column([sample.entropy for sample in samples])
+    of_reference = compare_rows(rows, log_probs, reference)
+    of_engine = compare_rows(rows, log_probs, engine)
+    return {
+        "log_prob_mean": _mean(rows, log_probs),
+        "entropy_mean": _mean(rows, entropy),
+        "ref_unequal": of_reference.unequal,
+        "ref_max_abs": of_reference.max_abs,
+        "ref_max_position": of_reference.position,
+        "rollout_mean_abs": of_engine.mean_abs,
+        "rollout_max_abs": of_engine.max_abs,
+        "rollout_max_position": of_engine.position,
+        "num_nonfinite": np.sum(
+            [_nonfinite(rows, column) for column in (log_probs, reference, engine)],
+            axis=0,
+        ).tolist(),
+    }
 
 
-def _position(difference: TokenDifference | None) -> int | None:
-    place = difference.max_abs_place if difference else None
-    return place.position if place else None
+def _mean(rows: Rows, column: tuple[Float64s, Bools]) -> list[float | None]:
+    values, there = column
+    return rows.mean(values, rows.keep & there[rows.owner])
 
 
-def _nonfinite(sample: SampleLogProbs) -> int:
-    columns = (sample.log_probs, sample.ref_log_probs, sample.rollout_log_probs)
-    return sum(
-        count_nonfinite(
-            column, mask=sample.loss_mask, sample_index=sample.sample_index
-        ).total
-        for column in columns
-        # Nearly always all are finite, and then nothing needs to be counted.
-        if column is not None and not np.isfinite(column).all()
-    )
-
-
-def _mean(values: Column, mask: NDArray[Any]) -> float | None:
-    if values is None:
-        return None
-    chosen = values[mask.astype(bool)]
-    return float(chosen.sum(dtype=np.float64) / chosen.size) if chosen.size else None
+def _nonfinite(rows: Rows, column: tuple[Float64s, Bools]) -> Int64s:
+    values, there = column
+    return rows.count(rows.keep & there[rows.owner] & ~np.isfinite(values))
