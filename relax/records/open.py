@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 
@@ -30,6 +31,18 @@ class StepRecord:
         self.folder = rollout_folder(run_dir, attempt=attempt, rollout_id=rollout_id)
         self.attempt = attempt
         self.rollout_id = rollout_id
+
+    @classmethod
+    def at(cls, folder: Path, *, rollout_id: int | str) -> Self:
+        """A record that lies outside a run folder, such as a decoded dump.
+
+        Args:
+            folder: Holds the stage files.
+            rollout_id: The rollout.
+        """
+        record = cls(folder, 0, rollout_id)
+        record.folder = folder
+        return record
 
     def path(self, stage_file: StageFile) -> Path:
         """Where a stage's file is, or will be."""
