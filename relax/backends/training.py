@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from relax.dump.manifest import MicroBatch
 from relax.measure.reduction import Metrics
 
 
@@ -157,6 +158,25 @@ class StepReport:
     vacuous: tuple[str, ...]
     skipped: bool
     placements: Sequence[tuple[int, int, int, int, int]]
+
+
+def micro_batches(steps: Sequence[StepReport]) -> list[MicroBatch]:
+    """The micro-batches of one rank's steps, as a manifest names them."""
+    found: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
+    for step in steps:
+        for sample_index, number, rank, place, padded in step.placements:
+            key = (step.step_id, rank, number, padded)
+            found.setdefault(key, []).append((place, sample_index))
+    return [
+        MicroBatch(
+            step_id=step_id,
+            rank=rank,
+            number=number,
+            padded_length=padded,
+            samples=tuple(sample_index for _, sample_index in sorted(rows)),
+        )
+        for (step_id, rank, number, padded), rows in found.items()
+    ]
 
 
 def train_rows(steps: Sequence[StepReport], *, rollout_id: int) -> dict[str, list[Any]]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from relax.arguments import Arguments
 from relax.arguments.environment import interpreter, recorded_environment
 from relax.control.run_folder import RunInfo, boot_id, process_start
+from relax.controller.modes import mode_of
 from relax.controller.provenance import git_state, versions
 from relax.errors import ArgumentError
-from relax.events.types import Mode, RunStarted
+from relax.events.types import RunStarted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ def run_started(arguments: Arguments, place: RunPlace, *, vocab: str) -> RunStar
     return RunStarted(
         run_id=place.run_id,
         name=arguments.run.run_name,
-        mode=Mode.FULL,
+        mode=mode_of(arguments),
         num_rollout=num_rollout(arguments),
         start_rollout_id=first_rollout(arguments),
         steps_per_rollout=batch.num_steps_per_rollout,

@@ -30,9 +30,18 @@ from relax.controller.announce import (
     run_info,
     run_started,
 )
+from relax.controller.chronicle import Chronicle
 from relax.controller.cluster import start_ray, stop_ray
+from relax.controller.dumper import Dumper
 from relax.controller.judge import Judge
 from relax.controller.loop import Controller, StageKilledError
+from relax.controller.modes import (
+    StagePlan,
+    first_place,
+    mode_of,
+    sides_of,
+    stages_of,
+)
 from relax.controller.reaper import Reaper
 from relax.controller.recorder import Recorder
 from relax.controller.runlog import RunLog, open_run_log
@@ -41,16 +50,17 @@ from relax.controller.state import ControllerState
 from relax.controller.stops import StopConditions
 from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
+from relax.engine.rollout.vocabulary import TokenTable, checkpoint_vocabulary
 from relax.errors import RecordError, RelaxError
 from relax.events.append import EventWriter, attempts
 from relax.events.types import (
-    Mode,
     RunFailed,
     RunFinished,
     Stage,
     StartupProgress,
 )
 from relax.observe.worker_process import arm_faulthandler, last_lines, log_path
+from relax.records.schema import TOKEN_COLUMNS, StageFile
 from relax.records.write import write_vocabulary
 
 LINES_KEPT = 20
@@ -120,7 +130,9 @@ class _Driver:
             run_dir=place.run_dir,
             run_id=place.run_id,
             reaper=self._reaper,
+            sides=sides_of(mode_of(arguments)),
         )
+        self._mode = mode_of(arguments)
         self._controller: Controller | None = None
         self._session_dir: Path | None = None
         self._signals = 0
@@ -177,10 +189,11 @@ class _Driver:
         self._install_signals()
         self._progress("Ray", done=True)
         await self._workers.start(self._progress)
+        self._vocabulary = await asyncio.to_thread(self._read_vocabulary)
         vocab = write_vocabulary(
             self._place.run_dir,
-            self._workers.runner_opened.vocabulary,
-            digest=self._workers.runner_opened.vocabulary_digest,
+            self._vocabulary.rows,
+            digest=self._vocabulary.digest,
         )
         self._events.append(
             run_started(self._arguments, self._place, vocab=vocab), sync=True
@@ -201,51 +214,84 @@ class _Driver:
         self._events.append(started, sync=True)
 
     def _stages(self, judge: Judge, *, vocab: str) -> Stages:
-        arguments, place, opened = (
+        return Stages(
             self._arguments,
-            self._place,
-            self._workers.trainer_opened,
+            workers=self._workers,
+            chronicle=self._chronicle(judge, vocab=vocab),
+            plan=StagePlan(
+                mode=self._mode,
+                stages=self._stage_order(),
+                can_wait=self._place.socket is not None,
+            ),
         )
-        absent = {"ref_log_probs": "the run has no reference model (--ref-load)"}
+
+    def _chronicle(self, judge: Judge, *, vocab: str) -> Chronicle:
+        arguments, place = self._arguments, self._place
+        opened = self._workers.trainer_opened
+        layout = opened.layout if opened else {}
         recorder = Recorder(
             run_dir=place.run_dir,
             run_id=place.run_id,
             attempt=place.attempt,
             first_rollout=self._first_rollout,
             arguments_digest=arguments.digest(),
-            layout=opened.layout,
+            layout=layout,
             num_ranks=len(self._workers.trainers),
             vocab=vocab,
-            absent={} if opened.has_reference else absent,
+            absent=self._absent_columns(),
         )
         verdicts = Verdicts(
             judge,
             events=self._events,
             log=self._log,
             arguments=arguments,
-            vocab_size=len(self._workers.runner_opened.vocabulary),
+            vocab_size=len(self._vocabulary.rows),
             run=shlex.quote(str(place.run_dir)),
         )
-        return Stages(
+        dumper = Dumper(
             arguments,
-            workers=self._workers,
+            place=place,
+            events=self._events,
+            log=self._log,
+            texts=self._vocabulary.texts(),
+            layout=layout,
+        )
+        return Chronicle(
             events=self._events,
             log=self._log,
             recorder=recorder,
             verdicts=verdicts,
+            dumper=dumper,
         )
+
+    def _absent_columns(self) -> dict[str, str]:
+        opened = self._workers.trainer_opened
+        if opened is None:
+            why = "nothing trains in rollout-only mode"
+            return dict.fromkeys(TOKEN_COLUMNS[StageFile.LOGPROBS], why)
+        if not opened.has_reference:
+            return {"ref_log_probs": "the run has no reference model (--ref-load)"}
+        return {}
+
+    def _read_vocabulary(self) -> TokenTable:
+        """The tokens: told by the rollout side, read here when there is none."""
+        told = self._workers.runner_opened
+        if told is not None:
+            return TokenTable(rows=told.vocabulary, digest=told.vocabulary_digest)
+        return checkpoint_vocabulary(str(self._arguments.checkpoint.hf_checkpoint))
 
     def _make_controller(self, stages: Stages) -> Controller:
         first = self._first_rollout
+        rollout_id, stage = first_place(self._mode, first_rollout=first)
         texts = self._arguments.run.pause_at
         stops = StopConditions(texts, first_rollout=first)
         state = ControllerState(
             attempt=self._place.attempt,
-            mode=Mode.FULL,
+            mode=self._mode,
             num_rollout=self._num_rollout,
             first_rollout=first,
-            rollout_id=first - 1,
-            stage=Stage.UPDATE_WEIGHTS,
+            rollout_id=rollout_id,
+            stage=stage,
             stages=self._stage_order(),
             stops=stops.texts,
             walk=self._arguments.run.walk,
@@ -260,8 +306,9 @@ class _Driver:
         )
 
     def _stage_order(self) -> tuple[Stage, ...]:
-        has_reference = self._workers.trainer_opened.has_reference
-        return tuple(s for s in Stage if s is not Stage.REF_LOG_PROBS or has_reference)
+        opened = self._workers.trainer_opened
+        has_reference = opened is not None and opened.has_reference
+        return stages_of(self._mode, has_reference=has_reference)
 
     @contextlib.asynccontextmanager
     async def _serving(self, controller: Controller) -> Any:

@@ -8,7 +8,22 @@ from typing import Protocol
 
 from relax.control.protocol import Stacks
 from relax.controller.state import RunStage
+from relax.errors import RelaxError
 from relax.measure.reduction import Metrics
+
+
+class StageHeldError(Exception):
+    """A stage could not begin for want of something that a person can bring.
+
+    The run waits before that stage, and ``continue`` tries again.
+
+    Args:
+        cause: What is missing.
+    """
+
+    def __init__(self, cause: RelaxError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

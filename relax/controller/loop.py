@@ -22,7 +22,7 @@ from relax.control.protocol import (
     RunStatus,
     Stacks,
 )
-from relax.controller.hands import Hands, StageResult
+from relax.controller.hands import Hands, StageHeldError, StageResult
 from relax.controller.machine import after_stage, react, refusal
 from relax.controller.state import (
     AbortGeneration,
@@ -40,6 +40,7 @@ from relax.controller.state import (
     RunStage,
     SetStops,
     StageEnded,
+    StageHeld,
     Started,
     Withdrawn,
 )
@@ -120,7 +121,11 @@ class Controller:
         try:
             self._react(Started())
             while isinstance(order := await self._orders.get(), RunStage):
-                result = await self._run_stage(order)
+                try:
+                    result = await self._run_stage(order)
+                except StageHeldError as held:
+                    self._react(StageHeld(why=str(held)))
+                    continue
                 hit = self._stops.hit(
                     following=after_stage(self.state),
                     metrics=result.metrics,

@@ -31,6 +31,7 @@ from relax.controller.state import (
     RunStage,
     SetStops,
     StageEnded,
+    StageHeld,
     Started,
     Wish,
     Withdrawn,
@@ -59,6 +60,8 @@ def react(state: ControllerState, happened: Input) -> Outcome:
             return _started(state)
         case StageEnded():
             return _stage_ended(state, hit=happened.hit)
+        case StageHeld():
+            return _stage_held(state, why=happened.why)
         case Command():
             return _command(state, happened)
 
@@ -126,6 +129,14 @@ def _stage_ended(state: ControllerState, *, hit: str) -> Outcome:
     if state.walk and _walk_stops_after(state):
         return _pause(ended, "walk")
     return _run(ended)
+
+
+def _stage_held(state: ControllerState, *, why: str) -> Outcome:
+    if state.phase is Phase.STOPPING:
+        return _finish(state, "stopped")
+    if state.phase is not Phase.RUNNING:
+        raise InternalError(f"a stage was held while the run was {state.phase}")
+    return _pause(state, why)
 
 
 def _step_is_due(state: ControllerState) -> bool:

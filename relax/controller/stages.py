@@ -10,31 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
+from relax.arguments.dump_template import DumpTemplate
 from relax.backends.ray_border import answer
 from relax.backends.training import (
     AdvantageReport,
     StepReport,
+    micro_batches,
     train_rows,
 )
 from relax.control.protocol import Stacks
+from relax.controller.chronicle import Chronicle
 from relax.controller.evaluation import evaluate
-from relax.controller.generation import Follower
+from relax.controller.feed import Feed
 from relax.controller.hands import StageResult
-from relax.controller.recorder import Recorder
+from relax.controller.modes import StagePlan
 from relax.controller.rollout import (
     RolloutInHand,
     statistics_columns,
     trainable_samples,
 )
-from relax.controller.runlog import RunLog
 from relax.controller.state import RunStage
 from relax.controller.trainers import call_trainers, hand_out, joined_rows
-from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
-from relax.engine.rollout.runner import RolloutOutput
 from relax.errors import EngineMismatch
-from relax.events.append import EventWriter
-from relax.events.types import RolloutFinished, Stage, TrainStep, WeightsUpdated
+from relax.events.types import (
+    RolloutFinished,
+    Stage,
+    TrainStep,
+    WeightsUpdated,
+)
 from relax.measure.reduction import (
     Gauge,
     Metrics,
@@ -61,10 +65,8 @@ class Stages:
     Args:
         arguments: Of the run.
         workers: The run's actors, started.
-        events: The event log.
-        log: The run's log.
-        recorder: Writes the step records.
-        verdicts: Asks for the verdicts due after each stage.
+        chronicle: Where all that happens is written down.
+        plan: Mode and stages of the run.
     """
 
     def __init__(
@@ -72,27 +74,22 @@ class Stages:
         arguments: Arguments,
         *,
         workers: Workers,
-        events: EventWriter,
-        log: RunLog,
-        recorder: Recorder,
-        verdicts: Verdicts,
+        chronicle: Chronicle,
+        plan: StagePlan,
     ) -> None:
         self._arguments = arguments
         self._workers = workers
-        self._events = events
-        self._log = log
-        self._recorder = recorder
-        self._verdicts = verdicts
+        self._events = chronicle.events
+        self._log = chronicle.log
+        self._recorder = recorder = chronicle.recorder
+        self._verdicts = chronicle.verdicts
+        self._dumper = chronicle.dumper
+        self._plan = plan
         self._reward_key = arguments.reward.reward_key
-        self._follower = Follower(
-            workers.runner,
-            recorder=recorder,
-            events=events,
-            log=log,
-            reward_key=self._reward_key,
-        )
+        self._feed = Feed(arguments, workers=workers, chronicle=chronicle, plan=plan)
         self._drill = arguments.debug.inject_fault
-        self._version = workers.trainer_opened.weights_version
+        opened = workers.trainer_opened
+        self._version = opened.weights_version if opened else 0
         self._fingerprint = ""
         self._first_rollout = recorder.first_rollout
         self._rollout = self._begin(recorder.first_rollout - 1)
@@ -119,7 +116,7 @@ class Stages:
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
         _refuse_other_weights(result.metrics, drill=bool(self._drill))
-        last = order.stage is Stage.UPDATE_WEIGHTS
+        last = order.stage is self._plan.stages[-1]
         if last and order.rollout_id >= self._first_rollout:
             self._finish_rollout(order.rollout_id)
         return dataclasses.replace(result, verdicts=given)
@@ -148,22 +145,7 @@ class Stages:
         total = self._arguments.data.num_rollout
         self._log.info(f"Start rollout {rollout_id}/{total}")
         rollout = self._rollout = self._begin(rollout_id)
-        work = asyncio.ensure_future(
-            answer(
-                self._workers.runner.generate.remote(rollout_id),
-                worker="rollout-runner",
-            )
-        )
-        try:
-            await self._follower.follow(work, rollout)
-        finally:
-            work.cancel()
-        output: RolloutOutput = work.result()
-        if not output.samples:
-            raise EngineMismatch(
-                f"the rollout function gave no sample for rollout {rollout_id}",
-                where=str(self._arguments.rollout.rollout_function_path),
-            )
+        output = await self._feed.samples(rollout)
         rollout.samples = output.samples
         rollout.kept = choose_kept(
             output.samples, most=self._arguments.run.record_samples
@@ -187,7 +169,8 @@ class Stages:
             self._recorder.live(rollout).discard()
         trainable = trainable_samples(rollout.samples, self._reward_key)
         rollout.trainable = bool(trainable)
-        if trainable:
+        await self._dumper.take_samples(rollout, trainable)
+        if trainable and self._workers.trainers:
             await hand_out(
                 self._workers,
                 trainable,
@@ -195,7 +178,7 @@ class Stages:
                 rollout=rollout,
                 reward_key=self._reward_key,
             )
-        else:
+        elif not trainable:
             self._log.warning(f"rollout {rollout_id} was aborted: nothing to train on")
         left_out = len(rollout.samples) - len(trainable)
         counts = {
@@ -255,9 +238,22 @@ class Stages:
             self._log.info(f"step {number}: {metric_values(step.metrics)}")
         rows = joined_rows([train_rows(r, rollout_id=rollout_id) for r in reports])
         record = await self._write(StageFile.TRAIN, rows)
+        await self._dump_ranks(rollout_id, reports)
         await self._save_if_due(rollout_id)
         # The first step's metrics: a grad_norm or KL of one step is never averaged.
         return StageResult(metrics=steps[0].metrics, record=record)
+
+    async def _dump_ranks(
+        self, rollout_id: int, reports: Sequence[Sequence[StepReport]]
+    ) -> None:
+        if not self._dumper.keeps:
+            return
+        columns = await self._all_trainers("train_columns")
+        await self._dumper.take_ranks(
+            rollout_id,
+            columns=dict(enumerate(columns)),
+            micro_batches=[b for steps in reports for b in micro_batches(steps)],
+        )
 
     async def _update_weights(self, rollout_id: int) -> StageResult:
         began = time.monotonic()
@@ -329,13 +325,18 @@ class Stages:
 
     async def _save_if_due(self, rollout_id: int) -> None:
         settings = self._arguments.checkpoint
-        if settings.save is None or not settings.save_interval:
-            return
         last = rollout_id + 1 == self._arguments.data.num_rollout
-        if (rollout_id + 1) % settings.save_interval == 0 or last:
+        every = settings.save_interval
+        if not last and (every is None or (rollout_id + 1) % every):
+            return
+        if settings.save is not None and every:
             path = Path(settings.save) / f"rollout_{rollout_id:06d}"
             await self._all_trainers("save", path)
             self._log.info(f"Saved checkpoint to {path}")
+        if settings.save_hf is not None:
+            path = DumpTemplate(settings.save_hf).path(rollout_id=rollout_id)
+            await self._all_trainers("save_hf", path)
+            self._log.info(f"Saved Hugging Face checkpoint to {path}")
 
     def _finish_rollout(self, rollout_id: int) -> None:
         rollout = self._rollout

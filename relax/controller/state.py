@@ -80,6 +80,13 @@ class StageEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageHeld:
+    """The stage that was ordered could not begin; ``why`` says what is missing."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Command:
     """A command, with what its sender saw (None: whatever is now)."""
 
@@ -94,7 +101,7 @@ class Command:
     target: str = ""
 
 
-Input: TypeAlias = Started | StageEnded | Command
+Input: TypeAlias = Started | StageEnded | StageHeld | Command
 
 
 @dataclass(frozen=True, kw_only=True)

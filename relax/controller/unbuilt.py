@@ -12,17 +12,7 @@ from relax.errors import ArgumentError
 from relax.faults.drills import Drill
 
 _DEBUG = (
-    "debug_rollout_only",
-    "debug_train_only",
-    "save_debug_rollout_data",
-    "load_debug_rollout_data",
-    "load_debug_rollout_data_subsample",
-    "save_debug_train_data",
-    "dump_details",
     "dump_on",
-    "dump_keep_last",
-    "dump_max_bytes",
-    "load_forge_rollout_data",
     "check_weight_update_equal",
     "keep_weights",
     "ray_address",

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from relax.backends.training import TrainerOpened
 from relax.control.protocol import Stacks
 from relax.control.run_folder import process_start
 from relax.controller.cluster import signal_process
+from relax.controller.modes import Sides
 from relax.controller.placement import options, plan, reserve
 from relax.controller.reaper import Reaper, descendants
 from relax.engine.rollout.runner import RunnerOpened
@@ -46,16 +47,25 @@ class Workers:
         arguments: Of the run.
         run_dir: The run folder.
         reaper: Is told of every process.
+        sides: Which of them are started.
 
     Attributes:
         trainers, engines, rewards: Actor handles by name.
-        runner: The rollout runner's handle.
+        runner: The rollout runner's handle; None when nothing generates.
+        trainer_opened: What the trainer says of itself; None when nothing trains.
     """
 
     def __init__(
-        self, arguments: Arguments, *, run_dir: Path, run_id: str, reaper: Reaper
+        self,
+        arguments: Arguments,
+        *,
+        run_dir: Path,
+        run_id: str,
+        reaper: Reaper,
+        sides: Sides,
     ) -> None:
         self._arguments = arguments
+        self._sides = sides
         self._run_dir = run_dir
         self._run_id = run_id
         self._reaper = reaper
@@ -66,8 +76,8 @@ class Workers:
         self.rewards: dict[str, Any] = {}
         self.runner: Any = None
         self.trainers_opened: dict[str, TrainerOpened] = {}
-        self.trainer_opened: TrainerOpened
-        self.runner_opened: RunnerOpened
+        self.trainer_opened: TrainerOpened | None = None
+        self.runner_opened: RunnerOpened | None = None
 
     async def start(self, progress: Progress) -> None:
         """Starts all actors at once and waits until each is up.
@@ -76,12 +86,14 @@ class Workers:
             progress: Told what comes up, for the person who waits.
         """
         await self._create()
-        await asyncio.gather(
-            self._open_trainers(progress),
-            self._open_engines(progress),
-            self._open_rewards(progress),
-            self._open_runner(progress),
-        )
+        opening = [self._open_trainers(progress)] if self._sides.training else []
+        if self._sides.rollout:
+            opening += [
+                self._open_engines(progress),
+                self._open_rewards(progress),
+                self._open_runner(progress),
+            ]
+        await asyncio.gather(*opening)
 
     def processes(self) -> Mapping[str, int]:
         """``{name: pid}`` of every process, the driver included."""
@@ -151,6 +163,27 @@ class Workers:
         return [*named, *self.rewards.values(), *runner]
 
     async def _create(self) -> None:
+        arguments = self._arguments
+        common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
+        if arguments.cluster.ray_address is not None:
+            common["runtime_env"] = {"env_vars": self._environment()}
+        world = arguments.cluster.world_size if self._sides.training else 0
+        engines = max(1, arguments.cluster.num_engines) if self._sides.rollout else 0
+        places = plan(
+            arguments.cluster, has_gpu=has_gpu(), trainers=world, engines=engines
+        )
+        group = await reserve(places.bundles)
+        self._meeting().unlink(missing_ok=True)
+        for rank, slot in enumerate(places.trainers):
+            where = {**common, **options(slot, group)}
+            self._create_trainer(rank, world=world, where=where)
+        if self._sides.rollout:
+            engines_where = [{**common, **options(s, group)} for s in places.engines]
+            self._create_rollout_side(common, engines_where)
+
+    def _create_rollout_side(
+        self, common: Mapping[str, Any], engines_where: Sequence[Mapping[str, Any]]
+    ) -> None:
         import ray  # noqa: PLC0415
 
         from relax.engine.rewards.actor import RewardActor  # noqa: PLC0415
@@ -158,29 +191,11 @@ class Workers:
         from relax.engine.rollout.worker import RolloutWorker  # noqa: PLC0415
 
         arguments, run_dir = self._arguments, self._run_dir
-        common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
-        if arguments.cluster.ray_address is not None:
-            common["runtime_env"] = {"env_vars": self._environment()}
-        world = arguments.cluster.world_size
-        places = plan(
-            arguments.cluster,
-            has_gpu=has_gpu(),
-            trainers=world,
-            engines=max(1, arguments.cluster.num_engines),
-        )
-        group = await reserve(places.bundles)
-        self._meeting().unlink(missing_ok=True)
-        for rank, slot in enumerate(places.trainers):
-            where = {**common, **options(slot, group)}
-            self._create_trainer(rank, world=world, where=where)
-        for number, slot in enumerate(places.engines):
-            where = {**common, **options(slot, group), "max_concurrency": 1_000}
+        engine = ray.remote(RolloutWorker)
+        for number, where in enumerate(engines_where):
             name = f"engine-{number}"
-            self.engines[name] = (
-                ray.remote(RolloutWorker)
-                .options(**where, name=name)
-                .remote(arguments, run_dir=run_dir, name=name)
-            )
+            chosen = engine.options(**where, name=name, max_concurrency=1_000)
+            self.engines[name] = chosen.remote(arguments, run_dir=run_dir, name=name)
         reward = ray.remote(RewardActor)
         for number in range(arguments.reward.reward_num_workers):
             name = f"reward-{number}"

@@ -17,6 +17,7 @@ if __package__ in (None, ""):
 from relax.arguments import asked_text, check_hooks, parse_arguments
 from relax.arguments.environment import has_gpu, prepare_driver
 from relax.controller.driver import drive
+from relax.controller.preflight import check_dumps
 from relax.controller.unbuilt import refuse_unbuilt
 from relax.errors import RelaxError
 
@@ -38,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         arguments = parse_arguments(words, has_gpu=has_gpu())
         refuse_unbuilt(arguments)
+        check_dumps(arguments)
         prepare_driver(threads=arguments.cluster.threads_per_actor, has_gpu=has_gpu())
         check_hooks(arguments)
         return asyncio.run(drive(arguments, echo=True))

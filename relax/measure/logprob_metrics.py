@@ -84,11 +84,7 @@ def logprob_metrics(
         for name, column in columns.items()
         if any(values is not None for values in column)
     }
-    unmasked = sum(int(np.count_nonzero(mask)) for mask in masks)
-    metrics: dict[str, Reduction] = {
-        "rollout/tokens_unmasked": Sum(unmasked),
-        "rollout/tokens_masked": Sum(sum(mask.size for mask in masks) - unmasked),
-    }
+    metrics = _token_counts(masks)
     for name, column in present.items():
         metrics |= _nonfinite(name, column, masks)
         if name in AVERAGED_COLUMNS:
@@ -98,6 +94,14 @@ def logprob_metrics(
     if "log_probs" in columns:
         metrics |= _joint_metrics(columns, masks, everywhere)
     return metrics
+
+
+def _token_counts(masks: Sequence[Mask]) -> dict[str, Reduction]:
+    unmasked = sum(int(np.count_nonzero(mask)) for mask in masks)
+    return {
+        "rollout/tokens_unmasked": Sum(unmasked),
+        "rollout/tokens_masked": Sum(sum(mask.size for mask in masks) - unmasked),
+    }
 
 
 def _pair_metrics(

@@ -75,7 +75,7 @@ class Rows:
         )
         return totals.astype(np.float64)
 
-    def mean(self, values: Float64s, tokens: Bools) -> list[float | None]:
+    def averages(self, values: Float64s, tokens: Bools) -> list[float | None]:
         """Mean over the chosen tokens of each sample; None where there are none."""
         totals, counts = self.total(values, tokens), self.count(tokens)
         return [
@@ -124,7 +124,7 @@ def compare_rows(
     counts = rows.count(unequal).tolist()
     return RowDifferences(
         unequal=[n if ok else None for n, ok in zip(counts, both, strict=True)],
-        mean_abs=rows.mean(distance, finite),
+        mean_abs=rows.averages(distance, finite),
         max_abs=max_abs,
         position=position,
     )

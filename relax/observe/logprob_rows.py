@@ -100,7 +100,7 @@ def _measured(samples: Sequence[SampleLogProbs]) -> dict[str, list[Any]]:
 
 def _mean(rows: Rows, column: tuple[Float64s, Bools]) -> list[float | None]:
     values, there = column
-    return rows.mean(values, rows.keep & there[rows.owner])
+    return rows.averages(values, rows.keep & there[rows.owner])
 
 
 def _nonfinite(rows: Rows, column: tuple[Float64s, Bools]) -> Int64s:

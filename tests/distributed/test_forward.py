@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import (
     FAMILIES,
+    VOCAB_SIZE,
     random_model,
     random_samples,
     save_model,
@@ -190,7 +191,7 @@ BAD = {
         "yarn",
     ),
     "wrong width": ({"intermediate_size": 128}, "shape"),
-    "wrong vocabulary": ({"vocab_size": 98}, "98"),
+    "wrong vocabulary": ({"vocab_size": 198}, "198"),
     "more layers": ({"num_hidden_layers": 3}, "layers.2"),
     "fewer layers": ({"num_hidden_layers": 1}, "layers.1"),
 }
@@ -256,8 +257,8 @@ def test_a_sample_without_a_prompt_is_refused(llama_folder, open_trainer):
     with pytest.raises(ArgumentError, match="prompt"):
         trainer.log_probs([bad])
     tokens = sample.tokens.copy()
-    tokens[2] = 97
-    with pytest.raises(ArgumentError, match="token 97 at position 2"):
+    tokens[2] = VOCAB_SIZE
+    with pytest.raises(ArgumentError, match=f"token {VOCAB_SIZE} at position 2"):
         trainer.log_probs([replace(sample, tokens=tokens)])
     short = replace(sample, loss_mask=sample.loss_mask[:-1])
     with pytest.raises(ArgumentError, match="loss_mask"):

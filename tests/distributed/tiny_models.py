@@ -18,6 +18,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from relax.arguments.groups import (
@@ -35,12 +37,19 @@ FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
 }
-VOCAB_SIZE = 97  # no multiple of anything the padding uses
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+VOCAB_SIZE = 197  # no multiple of anything the padding uses; two ranks have 128 and 69
 
 
-def random_model(family: str, *, tied: bool, seed: int = 0) -> PreTrainedModel:
-    """A two-layer model with grouped queries and biases that are not zero."""
+def random_model(
+    family: str, *, tied: bool, seed: int = 0, **more: object
+) -> PreTrainedModel:
+    """A two-layer model with grouped queries and biases that are not zero.
+
+    ``more`` goes into the config.
+    """
     config_class, model_class = FAMILIES[family]
     config = config_class(
         vocab_size=VOCAB_SIZE,
@@ -53,6 +62,8 @@ def random_model(family: str, *, tied: bool, seed: int = 0) -> PreTrainedModel:
         max_position_embeddings=128,
         tie_word_embeddings=tied,
         rope_theta=10000.0,
+        **(EXPERTS if family == "qwen3_moe" else {}),
+        **more,
     )
     torch.manual_seed(seed)
     model = model_class(config).float().eval()

@@ -38,6 +38,14 @@ class CheckpointSettings:
         default=None,
         metadata=flag("Rollouts between two checkpoints.", bounds=POSITIVE),
     )
+    save_hf: str | None = field(
+        default=None,
+        metadata=flag(
+            "Also save in the Hugging Face format: a folder with {rollout_id} in its"
+            " name, at every --save-interval and at the end.",
+            kind=ValueKind.TEMPLATE,
+        ),
+    )
     megatron_to_hf_mode: Literal["raw", "bridge"] = field(
         default="raw",
         metadata=flag("Weight conversion: own tables, or Megatron-Bridge."),

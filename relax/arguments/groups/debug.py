@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relax.arguments.flag import FRACTION, POSITIVE, ValueKind, flag
+from relax.arguments.flag import FRACTION, NON_NEGATIVE, POSITIVE, ValueKind, flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,22 @@ class DebugSettings:
             " (may be repeated).",
             ours=True,
             kind=ValueKind.REPEATED,
+        ),
+    )
+    keep_rollouts: int = field(
+        default=2,
+        metadata=flag(
+            "Rollouts whose complete columns the driver keeps, to be dumped afterwards.",
+            ours=True,
+            bounds=NON_NEGATIVE,
+        ),
+    )
+    keep_rollouts_bytes: int = field(
+        default=1024 * 1024 * 1024,
+        metadata=flag(
+            "Bytes that the kept rollouts may have together.",
+            ours=True,
+            bounds=POSITIVE,
         ),
     )
     dump_keep_last: int | None = field(

@@ -56,3 +56,7 @@ class MegatronSettings:
     deterministic_mode: bool = field(
         default=False, metadata=flag("Only kernels that give the same bits each time.")
     )
+    grad_norm_by_layer: bool = field(
+        default=False,
+        metadata=flag("Measure the gradient norm of each layer too.", ours=True),
+    )

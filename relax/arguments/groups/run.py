@@ -70,6 +70,14 @@ class RunSettings:
             bounds=NON_NEGATIVE,
         ),
     )
+    keep_weights_bytes: int = field(
+        default=8 * 1024 * 1024 * 1024,
+        metadata=flag(
+            "Bytes that these weights may take on the host, on each rank.",
+            ours=True,
+            bounds=POSITIVE,
+        ),
+    )
     record_samples: int = field(
         default=64,
         metadata=flag(

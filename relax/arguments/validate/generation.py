@@ -41,20 +41,6 @@ def embedded_takes_no_sglang(arguments: Arguments, machine: Machine) -> None:
         )
 
 
-def embedded_engine_is_one_process(arguments: Arguments, machine: Machine) -> None:
-    """The embedded engine has no tensor parallelism."""
-    if (
-        arguments.rollout.rollout_backend == "embedded"
-        and arguments.cluster.rollout_num_gpus_per_engine > 1
-    ):
-        raise broken(
-            arguments,
-            "rollout_num_gpus_per_engine",
-            "an embedded engine is one process",
-            fix="use 1, or --rollout-backend sglang",
-        )
-
-
 def responses_end(arguments: Arguments, machine: Machine) -> None:
     """A response has a greatest length, which the context holds."""
     rollout = arguments.rollout
@@ -163,7 +149,6 @@ def evaluation_has_prompts(arguments: Arguments, machine: Machine) -> None:
 
 RULES: Final[tuple[Rule, ...]] = (
     embedded_takes_no_sglang,
-    embedded_engine_is_one_process,
     responses_end,
     top_k_means_something,
     prompts_are_there,

@@ -132,6 +132,7 @@ def templates_are_whole(arguments: Arguments, machine: Machine) -> None:
     saved: dict[str, DumpKind] = {
         "save_debug_rollout_data": "rollout",
         "save_debug_train_data": "train",
+        "save_hf": "rollout",
     }
     loaded = ("load_debug_rollout_data", "load_forge_rollout_data")
     values = arguments.values()

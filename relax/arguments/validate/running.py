@@ -72,7 +72,8 @@ def drill_is_known(arguments: Arguments, machine: Machine) -> None:
 def checkpoints_have_a_place(arguments: Arguments, machine: Machine) -> None:
     """An interval of saving says where to."""
     checkpoint = arguments.checkpoint
-    if checkpoint.save_interval is not None and checkpoint.save is None:
+    targets = (checkpoint.save, checkpoint.save_hf)
+    if checkpoint.save_interval is not None and targets == (None, None):
         raise broken(
             arguments,
             "save_interval",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from relax.errors import EngineError, EngineMismatch
 
 INITIAL_VERSION = "checkpoint"
 SHOWN_NAMES = 5
+_STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
+"""A stack of experts' matrices in transformers → the matrices of each expert."""
 
 
 class EngineWeights:
@@ -34,7 +36,7 @@ class EngineWeights:
         )
         if self._tied:
             del tensors[LM_HEAD]
-        self._tensors = tensors
+        self._tensors = dict(_by_expert(tensors))
         self._missing: set[str] = set()
         self._incoming: str | None = None
         self._torn = False
@@ -135,3 +137,20 @@ class EngineWeights:
                 f"tensor {name!r} was sent as {sent_type}, the engine has {held_type}",
                 hint=f"convert to {held_type} before sending, so fingerprints compare",
             )
+
+
+def _by_expert(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors under the names that checkpoints have.
+
+    transformers keeps a layer's experts stacked in memory; here each is a view of its
+    own, so that writing it writes the stack.
+    """
+    for name, tensor in tensors.items():
+        prefix, _, kind = name.rpartition(".")
+        if not prefix.endswith(".experts") or kind not in _STACKED:
+            yield name, tensor
+            continue
+        for expert, stacked in enumerate(tensor.unbind(0)):
+            pieces = stacked.chunk(len(_STACKED[kind]))
+            for part, piece in zip(_STACKED[kind], pieces, strict=True):
+                yield f"{prefix}.{expert}.{part}.weight", piece

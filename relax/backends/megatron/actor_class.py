@@ -43,11 +43,35 @@ class _TrainActor:
     def train(self) -> Any:
         return self._worker.train()
 
+    def train_columns(self) -> Any:
+        return self._worker.train_columns()
+
+    def probe(self, request: Any) -> Any:
+        return self._worker.probe(request)
+
+    def mark(self, name: str) -> int:
+        return self._worker.mark(name)
+
+    def return_to(self, name: str) -> None:
+        self._worker.return_to(name)
+
+    def forget(self, name: str) -> None:
+        self._worker.forget(name)
+
+    def kept_versions(self) -> Any:
+        return self._worker.kept_versions()
+
+    def digests(self) -> Any:
+        return self._worker.digests()
+
     def export(self, *, bucket_bytes: int) -> Any:
         return self._worker.export(bucket_bytes=bucket_bytes)
 
     def save(self, path: Any) -> None:
         self._worker.save(path)
+
+    def save_hf(self, path: Any) -> None:
+        self._worker.save_hf(path)
 
     def close(self) -> None:
         self._worker.close()

@@ -2,8 +2,8 @@
 
     FOLDER/
       relax_checkpoint.json         version, layout, weights_version, HF config
-      tp00-pp00/                    one folder a model part (and replica, when the
-        model.safetensors           optimizer is distributed); megatron's names
+      tp00-pp00/                    one folder a model part (and replica, when these
+        model.safetensors           differ: `_replicas_differ`); megatron's names
         optimizer.safetensors       masters and moments, as "<parameter>|<state>"
         optimizer.json              numbers that are not tensors
         rng.safetensors             random states
@@ -85,7 +85,7 @@ def save_checkpoint(
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
     dist.barrier()
-    if layout.data_rank == 0 or meta.distributed_optimizer:
+    if layout.data_rank == 0 or _replicas_differ(layout, meta):
         _write_part(scratch / _part_name(layout, meta), parameters, optimizer)
     dist.barrier()
     if layout.rank == 0:
@@ -150,7 +150,14 @@ def load_checkpoint(
 
 def _part_name(layout: ParallelLayout, meta: CheckpointMeta) -> str:
     name = f"tp{layout.tensor_rank:02d}-pp{layout.pipeline_rank:02d}"
-    return f"{name}-dp{layout.data_rank:03d}" if meta.distributed_optimizer else name
+    return (
+        f"{name}-dp{layout.data_rank:03d}" if _replicas_differ(layout, meta) else name
+    )
+
+
+def _replicas_differ(layout: ParallelLayout, meta: CheckpointMeta) -> bool:
+    """Whether replicas hold different optimizer states, or different experts."""
+    return meta.distributed_optimizer or layout.expert_size > 1
 
 
 def _write_part(
@@ -212,7 +219,7 @@ def _optimizer_state(
                 tensors[f"{name}|{key}"] = value.detach().cpu().contiguous()
             else:
                 numbers[f"{name}|{key}"] = value
-    for number, inner in enumerate(_inner_optimizers(optimizer)):
+    for number, inner in enumerate(inner_optimizers(optimizer)):
         for place, group in enumerate(inner.param_groups):
             if "step" in group:  # fused optimizers count steps a group
                 numbers[f"group-{number}-{place}|step"] = int(group["step"])
@@ -237,7 +244,7 @@ def _restore_optimizer(
         inner.state[master] = {
             key: _placed(value, key, master) for key, value in state.items()
         }
-    for number, inner in enumerate(_inner_optimizers(optimizer)):
+    for number, inner in enumerate(inner_optimizers(optimizer)):
         for place, group in enumerate(inner.param_groups):
             saved = by_parameter.get(f"group-{number}-{place}", {})
             group.update(saved)
@@ -259,7 +266,7 @@ def _masters(
     else; those are numbered in the optimizer's own order.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
-    for number, inner in enumerate(_inner_optimizers(optimizer)):
+    for number, inner in enumerate(inner_optimizers(optimizer)):
         for group_number, group in enumerate(inner.param_groups):
             for place, master in enumerate(group["params"]):
                 fallback = f"master-{number}-{group_number}-{place}"
@@ -270,7 +277,8 @@ def _is_model_parameter(tensor: Tensor, parameters: Mapping[str, nn.Parameter]) 
     return any(tensor is parameter for parameter in parameters.values())
 
 
-def _inner_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
+def inner_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
+    """The torch optimizers inside megatron's, in its own order."""
     if isinstance(optimizer, ChainedOptimizer):
         return [chained.optimizer for chained in optimizer.chained_optimizers]
     return [optimizer.optimizer]

@@ -76,7 +76,10 @@ with quiet_megatron(), _without_compiler():
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
-    from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+    from megatron.core.tensor_parallel.random import (
+        CudaRNGStatesTracker,
+        get_cuda_rng_tracker,
+    )
     from megatron.core.transformer import TransformerConfig
     from megatron.core.transformer.module import Float16Module
     from megatron.core.transformer.moe import moe_utils
@@ -99,6 +102,7 @@ __all__ = [
     "TransformerBlockSubmodules",
     "TransformerConfig",
     "finalize_model_grads",
+    "get_cuda_rng_tracker",
     "get_forward_backward_func",
     "get_gpt_layer_local_spec",
     "get_gpt_layer_with_transformer_engine_spec",

@@ -31,6 +31,7 @@ from relax.backends.megatron.model.hf_config import (
 )
 from relax.backends.megatron.parallel import ParallelLayout, open_layout
 from relax.backends.megatron.reference import (
+    KeptWeights,
     Reference,
     ResidentReference,
     SwappedReference,
@@ -52,6 +53,8 @@ class OpenedTrainer:
         optimizer: Its gradients and their update.
         reference: The reference weights; None without ``--ref-load``.
         weights_version: Optimizer steps that changed the weights since the start.
+        kept: Earlier versions of the weights.
+        passes: Forward passes so far.
     """
 
     layout: ParallelLayout
@@ -60,6 +63,8 @@ class OpenedTrainer:
     optimizer: Optimizer
     reference: Reference | None
     weights_version: int
+    kept: KeptWeights
+    passes: int = 0
 
 
 def open_trainer(told: TrainerSettings) -> OpenedTrainer:
@@ -80,6 +85,7 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
         world_size=told.world_size,
         init_method=told.init_method,
         seed=told.megatron.seed,
+        expert_tensor_size=told.megatron.transformer.get("expert_tensor_parallel_size"),
     )
     with cpu_device():
         reference = _open_reference(told, shape, layout)
@@ -103,6 +109,9 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
             optimizer=optimizer,
             reference=reference,
             weights_version=0,
+            kept=KeptWeights(
+                most=told.keep_weights, most_bytes=told.keep_weights_bytes
+            ),
         )
         if _resumes(told):
             restore(opened, told, told.checkpoint.load)
@@ -130,7 +139,9 @@ def checkpoint_meta(
     """What a checkpoint of this run says about itself."""
     distributed = told.layout.use_distributed_optimizer
     sizes = {"tensor": layout.tensor_size, "pipeline": layout.pipeline_size}
-    if distributed:
+    if layout.expert_size > 1:
+        sizes["expert"] = layout.expert_size
+    if distributed or layout.expert_size > 1:
         sizes["data"] = layout.data_size
     return CheckpointMeta(
         weights_version=weights_version,
@@ -151,7 +162,8 @@ def _open_reference(
     # Its own configuration: the actor's carries hooks into the actor's optimizer.
     config = transformer_config(shape, told.megatron, told.layout)
     model = build_model(shape, config, settings=told.megatron, layout=layout)
-    model.requires_grad_(requires_grad=False)
+    # Its weights keep asking for gradients, which no pass of it ever computes: megatron
+    # and torch multiply frozen weights by other functions, whose bits differ.
     part = _named(model, shape, layout)
     _load_weights(part, Path(told.checkpoint.ref_load), told)
     if told.megatron.ref_mode == "resident":

@@ -100,7 +100,13 @@ class ParallelLayout:
 
 
 def open_layout(
-    settings: LayoutSettings, *, rank: int, world_size: int, init_method: str, seed: int
+    settings: LayoutSettings,
+    *,
+    rank: int,
+    world_size: int,
+    init_method: str,
+    seed: int,
+    expert_tensor_size: int | None = None,
 ) -> ParallelLayout:
     """Joins the process group and builds megatron's groups.
 
@@ -110,6 +116,8 @@ def open_layout(
         world_size: Training processes.
         init_method: Meeting place, ``file:///…`` or ``tcp://host:port``.
         seed: Start of megatron's random states on a GPU.
+        expert_tensor_size: Processes that share an expert's matrices; None: those of
+            the tensor axis.
 
     Returns:
         The layout.
@@ -119,6 +127,22 @@ def open_layout(
         InternalError: This process has already joined a group.
     """
     _check_sizes(settings, world_size)
+    _join(rank=rank, world_size=world_size, init_method=init_method)
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=settings.tensor_model_parallel_size,
+        pipeline_model_parallel_size=settings.pipeline_model_parallel_size,
+        context_parallel_size=settings.context_parallel_size,
+        expert_model_parallel_size=settings.expert_model_parallel_size,
+        expert_tensor_parallel_size=expert_tensor_size,
+        create_gloo_process_groups=has_gpu(),
+    )
+    torch.manual_seed(seed)
+    if has_gpu():
+        model_parallel_cuda_manual_seed(seed)
+    return _place(rank, world_size)
+
+
+def _join(*, rank: int, world_size: int, init_method: str) -> None:
     if dist.is_initialized():
         raise InternalError("torch.distributed is already initialised in this process")
     if has_gpu():
@@ -130,17 +154,6 @@ def open_layout(
         world_size=world_size,
         timeout=GROUP_TIMEOUT,
     )
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=settings.tensor_model_parallel_size,
-        pipeline_model_parallel_size=settings.pipeline_model_parallel_size,
-        context_parallel_size=settings.context_parallel_size,
-        expert_model_parallel_size=settings.expert_model_parallel_size,
-        create_gloo_process_groups=has_gpu(),
-    )
-    torch.manual_seed(seed)
-    if has_gpu():
-        model_parallel_cuda_manual_seed(seed)
-    return _place(rank, world_size)
 
 
 def _place(rank: int, world_size: int) -> ParallelLayout:

@@ -1,4 +1,7 @@
-"""The reference weights: a model of their own, or copies on the host swapped in."""
+"""Other weights than the actor's: the reference, and earlier versions kept on the host.
+
+A model of their own, or copies on the host that are swapped in.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,36 @@ class SwappedReference:
 
 
 Reference = ResidentReference | SwappedReference
+
+
+class KeptWeights:
+    """The last few versions of the actor's weights, as copies on the host.
+
+    Args:
+        most: Versions to keep; 0 keeps none.
+        most_bytes: Bytes that they may take together on this rank.
+
+    Attributes:
+        by_version: What is kept, the oldest first.
+    """
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self.by_version: dict[int, SwappedReference] = {}
+
+    def keep(self, version: int, part: ModelPart) -> None:
+        """Keeps the weights as they are now, and lets go of the oldest.
+
+        Weights that do not fit at all are not kept.
+        """
+        size = sum(p.numel() * p.element_size() for p in part.parameters.values())
+        fit = min(self._most, self._most_bytes // size)
+        self.by_version.pop(version, None)
+        for old in list(self.by_version)[: max(0, len(self.by_version) + 1 - fit)]:
+            del self.by_version[old]
+        if fit:
+            self.by_version[version] = SwappedReference(host=host_copies(part))
 
 
 def host_copies(part: ModelPart) -> dict[str, Tensor]:

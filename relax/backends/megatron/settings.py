@@ -25,6 +25,8 @@ class TrainerSettings:
         rank: This process's global rank.
         world_size: Training processes.
         init_method: Meeting place of the processes, ``file:///…`` or ``tcp://…``.
+        keep_weights: Earlier weight versions kept on the host.
+        keep_weights_bytes: Bytes that these may take on this rank.
     """
 
     checkpoint: CheckpointSettings
@@ -36,3 +38,5 @@ class TrainerSettings:
     rank: int
     world_size: int
     init_method: str
+    keep_weights: int = 0
+    keep_weights_bytes: int = 8 << 30

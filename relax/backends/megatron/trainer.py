@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
 from relax.backends.fingerprint import fingerprint_tensors
+from relax.backends.megatron import mark as marks
 from relax.backends.megatron.checkpoint import save_checkpoint
 from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
 from relax.backends.megatron.convert.weights import megatron_to_hf
@@ -42,15 +40,18 @@ from relax.backends.megatron.step.batch import (
     check_samples,
     check_vocabulary,
 )
-from relax.backends.megatron.step.forward import ScoringModel, score_batches
-from relax.backends.megatron.step.plan import plan_steps
-from relax.backends.megatron.step.train import StepResult, train_step
+from relax.backends.megatron.step.forward import (
+    FloatColumn,
+    ScoringModel,
+    by_sample,
+    score_batches,
+)
+from relax.backends.megatron.step.plan import Padding, plan_steps
+from relax.backends.megatron.step.train import Loss, StepResult, train_step
 from relax.backends.megatron.sync.export import buckets
 from relax.errors import ArgumentError, InternalError
 
 __all__ = ["MegatronTrainer", "PassOutput", "StepResult", "TrainerSettings"]
-
-FloatColumn = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +85,7 @@ class MegatronTrainer:
     def __init__(self, settings: TrainerSettings) -> None:
         self.settings = settings
         self._held: OpenedTrainer | None = None
-        self._passes = 0
-        self._weights_in_place = "actor"
+        self._weights_in_place: str | int = "actor"
 
     def open(self) -> None:
         """Joins the process group, builds model and optimizer and loads the weights.
@@ -133,31 +133,34 @@ class MegatronTrainer:
             ArgumentError: A sample's columns do not fit, or there is no reference.
         """
         started = time.perf_counter()
-        rank = self._opened().layout.rank
+        held = self._opened()
         limit = self.settings.batch.log_probs_max_tokens_per_gpu
         steps = self._plan(samples, step_sizes=step_sizes, max_tokens=limit)
         batches = [batch for step in steps for batch in step]
         with cpu_device(), self.weights(weights) as scoring:
             scores = score_batches(scoring, batches, entropy=entropy)
-        self._passes += 1
-        log_probs = _by_sample([score.log_probs for score in scores], batches)
+        held.passes += 1
+        log_probs = by_sample([score.log_probs for score in scores], batches)
         entropies = None
         if entropy:
-            entropies = _by_sample([score.entropy for score in scores], batches)
+            entropies = by_sample([score.entropy for score in scores], batches)
         return PassOutput(
             log_probs=log_probs,
             entropy=entropies,
-            micro_batches=[place for b in batches for place in b.placements(rank)],
-            pass_id=f"{weights}#{self._passes}",
+            micro_batches=[
+                place for b in batches for place in b.placements(held.layout.rank)
+            ],
+            pass_id=f"{weights}#{held.passes}",
             seconds=time.perf_counter() - started,
         )
 
     @contextmanager
-    def weights(self, version: str) -> Iterator[ScoringModel]:
+    def weights(self, version: str | int) -> Iterator[ScoringModel]:
         """The model with the named weights in it; the actor's are back on every exit.
 
         Args:
-            version: ``actor`` or ``ref``.
+            version: ``actor``, ``ref``, or the number of a version that is kept; within
+                that one ``actor`` means those weights.
 
         Yields:
             The model to run.
@@ -169,17 +172,22 @@ class MegatronTrainer:
         if version == "actor":
             yield held.scoring
             return
-        if version != "ref" or held.reference is None:
+        other = (
+            held.reference if version == "ref" else held.kept.by_version.get(version)
+        )
+        if other is None:
             raise ArgumentError(
                 f"there are no weights called {version!r}",
-                hint="give --ref-load for the reference weights",
+                hint="give --ref-load for the reference weights, --keep-weights for "
+                "those of earlier versions",
             )
-        with held.reference.in_place(held.scoring, held.part) as scoring:
+        before = self._weights_in_place
+        with other.in_place(held.scoring, held.part) as scoring:
             self._weights_in_place = version
             try:
                 yield scoring
             finally:
-                self._weights_in_place = "actor"
+                self._weights_in_place = before
 
     def advantages(
         self, samples: Sequence[TrainSample]
@@ -220,24 +228,42 @@ class MegatronTrainer:
         held = self._opened()
         if self._weights_in_place != "actor":
             raise InternalError(f"train ran on the {self._weights_in_place} weights")
-        batch = self.settings.batch
+        held.kept.keep(held.weights_version, held.part)
         results = []
-        steps = self._plan(
-            samples, step_sizes=step_sizes, max_tokens=batch.max_tokens_per_gpu
-        )
-        for number, batches in enumerate(steps):
-            with cpu_device():
-                result = train_step(
-                    held.scoring,
-                    held.optimizer,
-                    batches,
-                    settings=self.settings.algorithm,
-                    per_token=batch.calculate_per_token_loss,
-                    step_id=rollout_id * batch.num_steps_per_rollout + number,
-                )
+        for result in self._steps(samples, rollout_id, step_sizes, update=True):
             held.weights_version += not result.skipped
             results.append(result)
         return results
+
+    def gradients(
+        self,
+        samples: Sequence[TrainSample],
+        *,
+        rollout_id: int,
+        step_sizes: Sequence[int] | None = None,
+    ) -> list[StepResult]:
+        """As `train`, on the weights that are in place, without changing them.
+
+        Gradients stay in the buffers: call it between `mark` and `return_to`.
+        """
+        return list(self._steps(samples, rollout_id, step_sizes, update=False))
+
+    def mark(self) -> marks.TrainerMark:
+        """Everything that training can change, to come back to."""
+        return marks.take_mark(self._opened())
+
+    def return_to(self, mark: marks.TrainerMark) -> None:
+        """Brings weights, optimizer, random states and counters back, bit for bit."""
+        marks.return_to(self._opened(), mark)
+
+    def digests(self) -> dict[str, str]:
+        """``{path: sha256}`` of every tensor that this rank holds."""
+        return marks.state_digests(self._opened())
+
+    @property
+    def kept_versions(self) -> tuple[int, ...]:
+        """Earlier versions of the weights that are kept, the oldest first."""
+        return tuple(self._opened().kept.by_version)
 
     @property
     def layout(self) -> ParallelLayout:
@@ -314,6 +340,33 @@ class MegatronTrainer:
             self.join_export()
         dist.barrier()
 
+    def _steps(
+        self,
+        samples: Sequence[TrainSample],
+        rollout_id: int,
+        step_sizes: Sequence[int] | None,
+        *,
+        update: bool,
+    ) -> Iterator[StepResult]:
+        held, batch = self._opened(), self.settings.batch
+        loss = Loss(
+            settings=self.settings.algorithm, per_token=batch.calculate_per_token_loss
+        )
+        steps = self._plan(
+            samples, step_sizes=step_sizes, max_tokens=batch.max_tokens_per_gpu
+        )
+        for number, batches in enumerate(steps):
+            with cpu_device():
+                result = train_step(
+                    held.scoring,
+                    held.optimizer,
+                    batches,
+                    loss=loss,
+                    step_id=rollout_id * batch.num_steps_per_rollout + number,
+                    update=update,
+                )
+            yield result
+
     def _plan(
         self,
         samples: Sequence[TrainSample],
@@ -331,24 +384,13 @@ class MegatronTrainer:
             settings=self.settings.batch,
             layout=layout,
             max_tokens=max_tokens,
-            length_multiple=layout.tensor_size if splits_sequence else 1,
+            padding=Padding(
+                multiple=layout.tensor_size if splits_sequence else 1,
+                alike=layout.pipeline_size > 1 and not held.scoring.lengths_vary,
+            ),
         )
 
     def _opened(self) -> OpenedTrainer:
         if self._held is None:
             raise InternalError("the trainer is not open", hint="call open() first")
         return self._held
-
-
-def _by_sample(
-    scores: Sequence[Tensor | None], batches: Sequence[MicroBatch]
-) -> list[FloatColumn]:
-    """Scores of micro-batches as one column a sample, in the order of the samples."""
-    columns: dict[int, FloatColumn] = {}
-    for score, batch in zip(scores, batches, strict=True):
-        if score is None:
-            raise InternalError("a pass gave no score that it was asked for")
-        pieces = score.to(torch.float32).split(batch.response_lengths)
-        for row, piece in zip(batch.rows, pieces, strict=True):
-            columns[row] = piece.numpy().copy()
-    return [columns[row] for row in range(len(columns))]

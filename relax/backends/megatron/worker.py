@@ -7,6 +7,7 @@ process's main thread, one at a time, so a stack names the very line a rank stan
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,13 @@ import torch
 
 from relax.arguments import Arguments
 from relax.backends.fingerprint import Fingerprint
+from relax.backends.megatron.mark import WorkerMark
 from relax.backends.megatron.parallel import gathered
+from relax.backends.megatron.probe import run_probe
 from relax.backends.megatron.step.advantage import baselined_rewards
 from relax.backends.megatron.step.batch import Placement, TrainSample
-from relax.backends.megatron.trainer import MegatronTrainer, TrainerSettings
+from relax.backends.megatron.trainer import MegatronTrainer, StepResult, TrainerSettings
+from relax.backends.probing import ProbeReport, ProbeRequest
 from relax.backends.training import (
     AdvantageReport,
     ExportReport,
@@ -36,6 +40,7 @@ from relax.faults.drills import Drill
 from relax.measure.logprob_metrics import logprob_metrics, sample_mean
 from relax.measure.reduction import Metrics
 from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
+from relax.observe.train_columns import train_columns
 from relax.observe.worker_process import prepare_worker
 from relax.records.schema import TOKEN_COLUMNS, StageFile
 
@@ -77,8 +82,11 @@ class TrainWorker:
             rank=rank,
             world_size=world_size,
             init_method=init_method,
+            keep_weights=arguments.run.keep_weights,
+            keep_weights_bytes=arguments.run.keep_weights_bytes,
         )
         self._trainer = MegatronTrainer(self._settings)
+        self._marks: dict[str, WorkerMark] = {}
         self._input: RolloutInput | None = None
         self._samples: list[TrainSample] = []
         self._entropy: list[np.ndarray[Any, Any]] | None = None
@@ -90,7 +98,7 @@ class TrainWorker:
         return TrainerOpened(
             pid=self._pid,
             weights_version=self._trainer.weights_version,
-            has_reference=self._settings.checkpoint.ref_load is not None,
+            has_reference=self.has_reference,
             layout={
                 "tp": sizes.tensor_model_parallel_size,
                 "pp": sizes.pipeline_model_parallel_size,
@@ -179,16 +187,69 @@ class TrainWorker:
             rollout_id=rollout_id,
             step_sizes=self._current().step_sizes,
         )
-        return [
-            StepReport(
-                step_id=number,
-                metrics=step.metrics,
-                vacuous=tuple(step.vacuous),
-                skipped=step.skipped,
-                placements=self._told(step.placements),
-            )
-            for number, step in enumerate(steps)
-        ]
+        return self._reports(steps)
+
+    def gradients(self) -> list[StepReport]:
+        """Loss and gradients of all steps of the rollout, without a step; a probe's."""
+        rollout = self._current()
+        steps = self._trainer.gradients(
+            self._samples,
+            rollout_id=rollout.rollout_id,
+            step_sizes=rollout.step_sizes,
+        )
+        return self._reports(steps)
+
+    def probe(self, request: ProbeRequest) -> ProbeReport:
+        """Scores samples again, on named weights; leaves everything as it was."""
+        report = run_probe(self, request)
+        return report if self._speaks else dataclasses.replace(report, columns={})
+
+    def mark(self, name: str) -> int:
+        """Notes all that training can change; gives the bytes that this takes."""
+        self._marks[name] = self.marked()
+        return self._marks[name].trainer.num_bytes
+
+    def return_to(self, name: str) -> None:
+        """Comes back to a mark, bit for bit."""
+        self.back_to(self._marks[name])
+
+    def forget(self, name: str) -> None:
+        """Lets go of a mark."""
+        self._marks.pop(name, None)
+
+    def kept_versions(self) -> tuple[int, ...]:
+        """Earlier versions of the weights that are kept."""
+        return self._trainer.kept_versions
+
+    def digests(self) -> dict[str, str]:
+        """``{path: sha256}`` of every tensor that this rank holds."""
+        return self._trainer.digests()
+
+    def marked(self) -> WorkerMark:
+        """The worker as it is now."""
+        return WorkerMark(
+            trainer=self._trainer.mark(),
+            input=self._input,
+            samples=self._samples,
+            entropy=self._entropy,
+            drill=copy.deepcopy(self._drill),
+        )
+
+    def back_to(self, mark: WorkerMark) -> None:
+        """The worker as it was."""
+        self._trainer.return_to(mark.trainer)
+        self._input, self._samples = mark.input, mark.samples
+        self._entropy = mark.entropy
+        self._drill = copy.deepcopy(mark.drill)
+
+    def train_columns(self) -> dict[str, Any]:
+        """What this rank trained on, as the columns of a train dump."""
+        rollout = self._current()
+        return train_columns(
+            self._samples,
+            raw_rewards=[rollout.all_rewards[place] for place in rollout.places],
+            entropy=self._entropy,
+        )
 
     def export(self, *, bucket_bytes: int) -> ExportReport | None:
         """Puts the weights, under their Hugging Face names, into the object store.
@@ -222,9 +283,25 @@ class TrainWorker:
         """Writes a checkpoint folder."""
         self._trainer.save(path)
 
+    def save_hf(self, path: Path) -> None:
+        """Writes the weights as a Hugging Face folder."""
+        self._trainer.save_hf(path)
+
     def close(self) -> None:
         """Leaves the process groups."""
         self._trainer.close()
+
+    def _reports(self, steps: Sequence[StepResult]) -> list[StepReport]:
+        return [
+            StepReport(
+                step_id=number,
+                metrics=step.metrics,
+                vacuous=tuple(step.vacuous),
+                skipped=step.skipped,
+                placements=self._told(step.placements),
+            )
+            for number, step in enumerate(steps)
+        ]
 
     def _baselined(self, rollout: RolloutInput) -> list[float]:
         return baselined_rewards(
@@ -294,6 +371,16 @@ class TrainWorker:
         if not self._speaks:
             return []
         return [dataclasses.astuple(place) for place in placements]
+
+    @property
+    def trainer(self) -> MegatronTrainer:
+        """The trainer of this rank."""
+        return self._trainer
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether there are reference weights."""
+        return self._settings.checkpoint.ref_load is not None
 
     @property
     def _speaks(self) -> bool:

@@ -227,6 +227,9 @@ class RolloutRunner:
                     f"{type(output).__name__}, not RolloutFnEvalOutput",
                     where=str(self._arguments.rollout.eval_function_path),
                 )
+            if not output.data:
+                # A forged rollout has no evaluation to replay.
+                continue
             (rows,) = output.data.values()
             found[name] = EvaluationRows(
                 rewards=rows["rewards"], truncated=rows["truncated"]

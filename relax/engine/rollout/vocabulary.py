@@ -13,8 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from relax.records.open import Vocabulary
 
 VocabularyRow = tuple[int, bytes, bool]
 
@@ -44,6 +47,30 @@ def vocabulary_rows(tokenizer: Any) -> list[VocabularyRow]:
         if index in rows:
             rows[index] = (index, rows[index][1], True)
     return [rows[index] for index in sorted(rows)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTable:
+    """All tokens of a tokenizer, and the name of their content."""
+
+    rows: Sequence[VocabularyRow]
+    digest: str
+
+    def texts(self) -> Vocabulary:
+        """What any token looks like on its own."""
+        return Vocabulary(
+            {index: text for index, text, _ in self.rows},
+            frozenset(index for index, _, special in self.rows if special),
+        )
+
+
+def checkpoint_vocabulary(checkpoint: str) -> TokenTable:
+    """The tokens of a checkpoint's tokenizer."""
+    # Heavy, and needed only where no rollout side has read it already.
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    rows = vocabulary_rows(AutoTokenizer.from_pretrained(checkpoint))
+    return TokenTable(rows=rows, digest=vocabulary_hash(rows))
 
 
 def vocabulary_hash(rows: Iterable[VocabularyRow]) -> str:

@@ -169,6 +169,7 @@ ROWS = (
         " --save-debug-train-data TMP/{rollout_id}.pt",
         ("--save-debug-train-data", "same files", "another name"),
     ),
+    Row("--save-hf TMP/hf", ("--save-hf", "{rollout_id}", "hf_{rollout_id}")),
     Row("--dump-on start", ("--dump-on", "start", "nonfinite")),
     Row("--dump-on verdict:SAD", ("--dump-on", "SAD", "FAIL")),
     Row(
@@ -293,10 +294,6 @@ ROWS = (
         ("--sglang-mem-fraction-static 0.4", "SGLang", "--rollout-backend sglang"),
     ),
     Row("--sglang-python TMP", ("--sglang-python", "--rollout-backend sglang")),
-    Row(
-        "--rollout-num-gpus-per-engine 2",
-        ("--rollout-num-gpus-per-engine 2", "one process", "use 1"),
-    ),
     Row(
         "",
         ("--rollout-max-response-len", "--rollout-max-context-len"),

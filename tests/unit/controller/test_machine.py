@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from relax.controller.machine import after_stage, react, refusal
+from relax.controller.modes import first_place, stages_of
 from relax.controller.state import (
     Answer,
     Command,
@@ -22,6 +23,7 @@ from relax.controller.state import (
     Resume,
     RunStage,
     StageEnded,
+    StageHeld,
     Started,
     Withdrawn,
 )
@@ -64,6 +66,41 @@ def test_a_whole_run_updates_weights_first_and_then_runs_every_stage_in_order():
     assert seen == expected
     assert orders[-1] == Finish(why="done")
     assert state.phase is Phase.ENDED
+
+
+def test_a_stage_that_is_held_is_tried_again_after_continue():
+    state, _ = react(fresh(), Started())
+    state = run_to(state, 1, Stage.GENERATE)
+    state, orders = react(state, StageHeld(why="no dump for rollout 1"))
+    assert orders == (Pause(why="no dump for rollout 1", by=""),)
+    assert (state.rollout_id, state.stage) == (1, Stage.GENERATE)
+    state, orders = react(state, command(CommandKind.CONTINUE))
+    assert orders[-1] == RunStage(rollout_id=1, stage=Stage.GENERATE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "first", "stages"),
+    [
+        (Mode.FULL, (-1, Stage.UPDATE_WEIGHTS), list(Stage)),
+        (Mode.FORGE, (-1, Stage.UPDATE_WEIGHTS), list(Stage)),
+        (Mode.ROLLOUT_ONLY, (0, Stage.GENERATE), [Stage.GENERATE, Stage.REWARD]),
+        (Mode.TRAIN_ONLY, (0, Stage.GENERATE), list(Stage)[:-1]),
+    ],
+)
+def test_a_mode_runs_its_own_stages(mode, first, stages):
+    assert first_place(mode, first_rollout=0) == first
+    order = stages_of(mode, has_reference=True)
+    assert list(order) == stages
+    rollout_id, stage = first
+    state, orders = react(
+        fresh(mode=mode, stages=order, rollout_id=rollout_id, stage=stage), Started()
+    )
+    seen = []
+    while not isinstance(orders[-1], Finish):
+        seen.append((orders[0].rollout_id, orders[0].stage))
+        state, orders = react(state, StageEnded())
+    before = [first] if rollout_id < 0 else []
+    assert seen == [*before, *((n, stage) for n in (0, 1) for stage in stages)]
 
 
 def test_a_pause_waits_for_the_end_of_the_stage_and_is_done_there():

@@ -4,12 +4,12 @@ A rule names one megatron parameter, the HF tensors that are fused into it, how,
 along which dimension tensor parallelism cuts each of them. HF → megatron and megatron
 → HF both read these rules (`convert.weights`); there is no second list.
 
-To add a family: write its rules here and its shape in `model.hf_config`. Rules of
-expert layers get an ``{expert}`` beside ``{layer}`` when Qwen3-MoE comes.
+To add a family: write its rules here and its shape in `model.hf_config`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -34,29 +34,34 @@ class Rule:
     """One megatron parameter and the HF tensors it is made of.
 
     Attributes:
-        megatron: Parameter name; ``{layer}`` stands for the layer's global number.
+        megatron: Parameter name; ``{layer}`` and ``{expert}`` stand for the numbers of
+            layer and expert in the whole model.
         hf: HF tensor names, in the order in which they are fused.
         fuse: How.
         split: Dimension that tensor parallelism cuts, in each HF tensor; None: every
-            rank holds the whole.
+            rank holds the whole. An expert is cut by its own tensor axis.
+        expert: Number of the expert that it belongs to; None for what is no expert's.
     """
 
     megatron: str
     hf: tuple[str, ...]
     fuse: Fuse = Fuse.COPY
     split: int | None = None
+    expert: int | None = None
 
     @property
-    def in_layer(self) -> bool:
-        """Whether the rule stands for one parameter a layer."""
-        return "{layer}" in self.megatron
+    def of_each_expert(self) -> bool:
+        """Whether the rule stands for one parameter an expert."""
+        return "{expert}" in self.megatron
 
-    def at(self, layer: int) -> Rule:
-        """The rule of one layer."""
+    def at(self, layer: int, expert: int | None = None) -> Rule:
+        """The rule of one layer, and of one of its experts."""
+        numbers = {"layer": layer, "expert": expert}
         return replace(
             self,
-            megatron=self.megatron.format(layer=layer),
-            hf=tuple(name.format(layer=layer) for name in self.hf),
+            megatron=self.megatron.format(**numbers),
+            hf=tuple(name.format(**numbers) for name in self.hf),
+            expert=expert,
         )
 
 
@@ -80,7 +85,7 @@ _OUTPUT = Rule(
 )
 _FINAL_NORM = Rule(megatron="decoder.final_layernorm.weight", hf=("model.norm.weight",))
 
-_DENSE_LAYER = (
+_AROUND_MLP = (
     Rule(
         megatron=_LAYER + "input_layernorm.weight",
         hf=(_HF_LAYER + "input_layernorm.weight",),
@@ -100,6 +105,8 @@ _DENSE_LAYER = (
         megatron=_LAYER + "pre_mlp_layernorm.weight",
         hf=(_HF_LAYER + "post_attention_layernorm.weight",),
     ),
+)
+_MLP = (
     Rule(
         megatron=_LAYER + "mlp.linear_fc1.weight",
         hf=(_HF_LAYER + "mlp.gate_proj.weight", _HF_LAYER + "mlp.up_proj.weight"),
@@ -112,6 +119,26 @@ _DENSE_LAYER = (
         split=1,
     ),
 )
+_EXPERT = _LAYER + "mlp.experts.local_experts.{expert}."
+_HF_EXPERT = _HF_LAYER + "mlp.experts.{expert}."
+_EXPERTS = (
+    Rule(
+        megatron=_LAYER + "mlp.router.weight",
+        hf=(_HF_LAYER + "mlp.gate.weight",),
+    ),
+    Rule(
+        megatron=_EXPERT + "linear_fc1.weight",
+        hf=(_HF_EXPERT + "gate_proj.weight", _HF_EXPERT + "up_proj.weight"),
+        fuse=Fuse.GATE_UP,
+        split=0,
+    ),
+    Rule(
+        megatron=_EXPERT + "linear_fc2.weight",
+        hf=(_HF_EXPERT + "down_proj.weight",),
+        split=1,
+    ),
+)
+_DENSE_LAYER = _AROUND_MLP + _MLP
 _QKV_BIAS = (
     Rule(
         megatron=_ATTENTION + "linear_qkv.bias",
@@ -132,6 +159,7 @@ _LAYER_RULES: dict[str, tuple[Rule, ...]] = {
     "llama": _DENSE_LAYER,
     "qwen2": _DENSE_LAYER + _QKV_BIAS,
     "qwen3": _DENSE_LAYER + _QK_NORM,
+    "qwen3_moe": _AROUND_MLP + _EXPERTS + _QK_NORM,
 }
 
 TRANSFORMER_ENGINE_NAMES = {
@@ -150,10 +178,17 @@ def rules_of(shape: ModelShape) -> list[Rule]:
     Returns:
         The rules with their layer numbers filled in.
     """
-    layers = _LAYER_RULES[shape.family]
     rules = [_EMBEDDING]
-    rules += [rule.at(n) for n in range(shape.num_layers) for rule in layers]
+    rules += [rule for n in range(shape.num_layers) for rule in _layer_rules(shape, n)]
     rules.append(_FINAL_NORM)
     if not shape.tied_embeddings:
         rules.append(_OUTPUT)
     return rules
+
+
+def _layer_rules(shape: ModelShape, layer: int) -> Iterator[Rule]:
+    for rule in _LAYER_RULES[shape.family]:
+        if rule.of_each_expert and shape.experts is not None:
+            yield from (rule.at(layer, expert) for expert in range(shape.experts.count))
+        else:
+            yield rule.at(layer)

@@ -7,8 +7,9 @@ all ranks of one model must walk through it together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +29,15 @@ from relax.errors import ArgumentError, InternalError
 
 _NOT_WEIGHTS = ("rotary_emb.inv_freq",)
 """Endings of tensors that old checkpoints carry and every reader recomputes."""
+
+
+_EXPERT_NAMES = (
+    re.compile(
+        r"mlp\.experts\.local_experts\.(?P<expert>\d+)\.(?P<matrix>\w+)\.weight"
+    ),
+    re.compile(r"mlp\.experts\.(?P<matrix>\w+)\.weight(?P<expert>\d+)"),
+)
+"""An expert's matrix in megatron's own layers, and in Transformer Engine's grouped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +80,9 @@ def model_part(
     """
     core = unwrap(model)
     numbers = [layer.layer_number - 1 for layer in core.decoder.layers]
+    first_expert = layout.expert_rank * _experts_per_rank(shape, layout)
     parameters = {
-        _global_name(name, numbers): parameter
+        _global_name(name, numbers, first_expert): parameter
         for name, parameter in core.named_parameters()
     }
     part = ModelPart(
@@ -94,8 +105,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
-def _global_name(name: str, layer_numbers: list[int]) -> str:
-    """A stage's own parameter name with the layer's number in the whole model."""
+def _global_name(name: str, layer_numbers: list[int], first_expert: int) -> str:
+    """A rank's own parameter name with layer and expert as the whole model counts."""
     prefix = "decoder.layers."
     if not name.startswith(prefix):
         return name
@@ -103,7 +114,16 @@ def _global_name(name: str, layer_numbers: list[int]) -> str:
     for ours, theirs in TRANSFORMER_ENGINE_NAMES.items():
         if rest == theirs:
             rest = ours
+    for pattern in _EXPERT_NAMES:
+        if found := pattern.fullmatch(rest):
+            expert = first_expert + int(found["expert"])
+            matrix = found["matrix"]
+            rest = f"mlp.experts.local_experts.{expert}.{matrix}.weight"
     return f"{prefix}{layer_numbers[int(local)]}.{rest}"
+
+
+def _experts_per_rank(shape: ModelShape, layout: ParallelLayout) -> int:
+    return shape.experts.count // layout.expert_size if shape.experts else 0
 
 
 def expected_hf_names(shape: ModelShape) -> set[str]:
@@ -139,7 +159,8 @@ def hf_to_megatron(tensors: Mapping[str, Tensor], part: ModelPart) -> None:
 def megatron_to_hf(part: ModelPart) -> Iterator[tuple[str, Tensor]]:
     """Walks through the model as whole HF tensors, in the table's order.
 
-    A collective over the tensor and pipeline axes: every rank must take every item.
+    A collective over the tensor, expert and pipeline axes: every rank of a model, and
+    of an expert group, must take every item.
 
     Args:
         part: This rank's part of the model.
@@ -149,14 +170,54 @@ def megatron_to_hf(part: ModelPart) -> Iterator[tuple[str, Tensor]]:
         memory with the parameter.
     """
     for rule in rules_of(part.shape):
-        parameter = part.parameters.get(rule.megatron)
+        parameter = part.parameters.get(_own_twin(rule, part).megatron)
         if parameter is None:
             whole = [None] * len(rule.hf)
         else:
             pieces = split(parameter.detach(), rule.fuse, part.shape)
             whole = [_gathered(piece, rule, part) for piece in pieces]
+            whole = [_from_expert_rank(piece, rule, part) for piece in whole]
         for name, tensor in zip(rule.hf, whole, strict=True):
             yield name, _from_owner(tensor, part)
+
+
+def _own_twin(rule: Rule, part: ModelPart) -> Rule:
+    """The rule of the expert that this rank has at the same place as the rule's owner.
+
+    All ranks of an expert group have as many experts, so each has such a twin, and can
+    take part in gathering and sending without asking who owns what.
+    """
+    if rule.expert is None:
+        return rule
+    per_rank = _experts_per_rank(part.shape, part.layout)
+    twin = part.layout.expert_rank * per_rank + rule.expert % per_rank
+    theirs, ours = f".local_experts.{rule.expert}.", f".local_experts.{twin}."
+    return replace(rule, megatron=rule.megatron.replace(theirs, ours))
+
+
+def _from_expert_rank(tensor: Tensor, rule: Rule, part: ModelPart) -> Tensor:
+    """An expert's tensor on every rank of its group, sent by the one that has it."""
+    layout = part.layout
+    if rule.expert is None or layout.expert_size == 1:
+        return tensor
+    owner = rule.expert // _experts_per_rank(part.shape, layout)
+    if owner != layout.expert_rank:
+        tensor = torch.empty_like(tensor)
+    source = dist.get_global_rank(layout.expert_group, owner)
+    dist.broadcast(tensor, src=source, group=layout.expert_group)
+    return tensor
+
+
+def _tensor_axis(rule: Rule, part: ModelPart) -> tuple[int, int, dist.ProcessGroup]:
+    """Size, own rank and group of the axis that cuts the rule's tensors."""
+    layout = part.layout
+    if rule.expert is None:
+        return layout.tensor_size, layout.tensor_rank, layout.tensor_group
+    return (
+        layout.expert_tensor_size,
+        layout.expert_tensor_rank,
+        layout.expert_tensor_group,
+    )
 
 
 def _holders(rule: Rule, part: ModelPart) -> list[str]:
@@ -184,7 +245,7 @@ def _own_slice(tensor: Tensor, rule: Rule, part: ModelPart) -> Tensor:
                 f"vocab_size {part.shape.vocab_size}"
             )
         tensor = pad_rows(tensor, part.padded_vocab_size)
-    size, rank = part.layout.tensor_size, part.layout.tensor_rank
+    size, rank, _ = _tensor_axis(rule, part)
     if rule.split is None or size == 1:
         return tensor
     if tensor.shape[rule.split] % size:
@@ -207,10 +268,10 @@ def _assign(parameter: nn.Parameter, value: Tensor, rule: Rule) -> None:
 
 def _gathered(piece: Tensor, rule: Rule, part: ModelPart) -> Tensor:
     """The piece of all tensor ranks together, without padded rows."""
-    size = part.layout.tensor_size
+    size, _, group = _tensor_axis(rule, part)
     if rule.split is not None and size > 1:
         pieces = [torch.empty_like(piece) for _ in range(size)]
-        dist.all_gather(pieces, piece.contiguous(), group=part.layout.tensor_group)
+        dist.all_gather(pieces, piece.contiguous(), group=group)
         piece = torch.cat(pieces, dim=rule.split)
     if rule.fuse is Fuse.VOCAB:
         piece = piece[: part.shape.vocab_size]

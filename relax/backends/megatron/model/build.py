@@ -39,6 +39,9 @@ VOCAB_MULTIPLE = 128
 """The embedding of each tensor rank is padded to a multiple of this many rows, which
 GPU kernels like; upstream's ``--make-vocab-size-divisible-by``."""
 
+ALLGATHER = "allgather"
+"""The dispatcher of tokens to experts that runs without a GPU."""
+
 _SHAPE_FIELDS = {
     "num_layers": "num_layers",
     "hidden_size": "hidden_size",
@@ -50,6 +53,13 @@ _SHAPE_FIELDS = {
     "qk_layernorm": "qk_norm",
 }
 """TransformerConfig field → ModelShape field: what the weights themselves decide."""
+
+_EXPERT_FIELDS = {
+    "num_moe_experts": "count",
+    "moe_router_topk": "per_token",
+    "moe_ffn_hidden_size": "ffn_hidden_size",
+}
+"""The same for ExpertsShape."""
 
 
 def padded_vocab_size(shape: ModelShape, layout: ParallelLayout) -> int:
@@ -77,8 +87,22 @@ def transformer_config(
     """
     _refuse_contradictions(shape, settings.transformer)
     refuse_on_cpu(settings.transformer, context_size=sizes.context_parallel_size)
-    values = _shape_values(shape) | _our_values(settings, sizes)
+    values = _shape_values(shape) | _our_values(shape, settings, sizes)
     values |= decoded_fields(settings.transformer, TransformerConfig)
+    _refuse_sizes(shape, sizes)
+    values.setdefault("variable_seq_lengths", _lengths_vary(values))
+    _set_dtypes(values, chosen=settings.transformer)
+    try:
+        return TransformerConfig(**values)
+    except (AssertionError, ValueError, TypeError) as error:
+        raise ArgumentError(
+            f"megatron-core refuses this configuration: {error}",
+            hint="look at the TransformerConfig flags of this run",
+        ) from error
+
+
+def _refuse_sizes(shape: ModelShape, sizes: LayoutSettings) -> None:
+    """Refuses axes that do not divide what they cut."""
     if shape.num_query_groups % sizes.tensor_model_parallel_size:
         raise ArgumentError(
             f"--tensor-model-parallel-size {sizes.tensor_model_parallel_size} does not "
@@ -89,14 +113,17 @@ def transformer_config(
             f"--pipeline-model-parallel-size {sizes.pipeline_model_parallel_size} does "
             f"not divide the model's {shape.num_layers} layers"
         )
-    _set_dtypes(values, chosen=settings.transformer)
-    try:
-        return TransformerConfig(**values)
-    except (AssertionError, ValueError, TypeError) as error:
+    if shape.experts and shape.experts.count % sizes.expert_model_parallel_size:
         raise ArgumentError(
-            f"megatron-core refuses this configuration: {error}",
-            hint="look at the TransformerConfig flags of this run",
-        ) from error
+            f"--expert-model-parallel-size {sizes.expert_model_parallel_size} does not "
+            f"divide the model's {shape.experts.count} experts"
+        )
+    if sizes.expert_model_parallel_size > 1 and shape.experts is None:
+        raise ArgumentError(
+            f"--expert-model-parallel-size {sizes.expert_model_parallel_size}: a "
+            f"{shape.family} model has no experts",
+            hint="set it to 1",
+        )
 
 
 def build_model(
@@ -191,9 +218,16 @@ def _layer_spec(
     shape: ModelShape, config: TransformerConfig, settings: MegatronSettings
 ) -> ModuleSpec | TransformerBlockSubmodules:
     if settings.transformer_impl == "transformer_engine":
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=shape.qk_norm)
+        return get_gpt_layer_with_transformer_engine_spec(
+            num_experts=config.num_moe_experts,
+            moe_grouped_gemm=config.moe_grouped_gemm,
+            qk_layernorm=shape.qk_norm,
+        )
     layer = get_gpt_layer_local_spec(
-        qk_layernorm=shape.qk_norm, normalization="RMSNorm"
+        num_experts=config.num_moe_experts,
+        moe_grouped_gemm=config.moe_grouped_gemm,
+        qk_layernorm=shape.qk_norm,
+        normalization="RMSNorm",
     )
     layer.submodules.input_layernorm = RmsNorm
     layer.submodules.pre_mlp_layernorm = RmsNorm
@@ -206,9 +240,20 @@ def _layer_spec(
     return TransformerBlockSubmodules(layer_specs=[layer] * layers, layer_norm=RmsNorm)
 
 
-def _shape_values(shape: ModelShape) -> dict[str, Any]:
+def _weight_values(shape: ModelShape) -> dict[str, Any]:
+    """Fields that the weights decide, and nobody else."""
     values = {name: getattr(shape, ours) for name, ours in _SHAPE_FIELDS.items()}
-    return values | {
+    if shape.experts is not None:
+        for name, ours in _EXPERT_FIELDS.items():
+            values[name] = getattr(shape.experts, ours)
+        # Softmax over all experts and then the choice, or the other way round: the
+        # second is the first with the weights of the chosen scaled to add up to 1.
+        values["moe_router_pre_softmax"] = not shape.experts.renormalised
+    return values
+
+
+def _shape_values(shape: ModelShape) -> dict[str, Any]:
+    return _weight_values(shape) | {
         "layernorm_epsilon": shape.norm_epsilon,
         "normalization": "RMSNorm",
         "activation_func": silu,
@@ -217,8 +262,11 @@ def _shape_values(shape: ModelShape) -> dict[str, Any]:
     }
 
 
-def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, Any]:
+def _our_values(
+    shape: ModelShape, settings: MegatronSettings, sizes: LayoutSettings
+) -> dict[str, Any]:
     """Fields that neither the weights nor the user decide."""
+    moe_on_cpu = shape.experts is not None and not has_gpu()
     fused = settings.transformer_impl == "transformer_engine"
     return {
         "tensor_model_parallel_size": sizes.tensor_model_parallel_size,
@@ -229,10 +277,12 @@ def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, 
         "params_dtype": torch.float32,
         "bf16": False,
         "fp16": False,
-        # Micro-batches of one step have different padded lengths.
-        "variable_seq_lengths": sizes.pipeline_model_parallel_size > 1,
-        # Unused by dense models; the default refuses the line above even for them.
-        "moe_token_dispatcher_type": "alltoall",
+        # On CPU there are no streams, which the other dispatcher makes.
+        "moe_token_dispatcher_type": ALLGATHER if moe_on_cpu else "alltoall",
+        "moe_router_dtype": "fp32",
+        # Reinforcement learning trains what was sampled; nothing else pulls a router.
+        "moe_router_load_balancing_type": "none",
+        "moe_aux_loss_coeff": 0.0,
         # The loss hands over a sum and a count; megatron adds the counts over all
         # micro-batches and ranks and divides the gradients once.
         "calculate_per_token_loss": True,
@@ -255,6 +305,16 @@ def _our_values(settings: MegatronSettings, sizes: LayoutSettings) -> dict[str, 
     }
 
 
+def _lengths_vary(values: Mapping[str, Any]) -> bool:
+    """Whether stages tell each other the length of each micro-batch.
+
+    Those of one step have different lengths. The allgather dispatcher refuses that, so
+    that all are padded alike where it is used (`step.plan`).
+    """
+    dispatcher = values["moe_token_dispatcher_type"]
+    return values["pipeline_model_parallel_size"] > 1 and dispatcher != ALLGATHER
+
+
 def _set_dtypes(values: dict[str, Any], *, chosen: Mapping[str, Any]) -> None:
     """Parameters and pipeline messages follow ``--bf16`` and ``--fp16``, unless set."""
     for flag, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
@@ -265,8 +325,7 @@ def _set_dtypes(values: dict[str, Any], *, chosen: Mapping[str, Any]) -> None:
 
 
 def _refuse_contradictions(shape: ModelShape, chosen: Mapping[str, Any]) -> None:
-    for name, ours in _SHAPE_FIELDS.items():
-        from_weights = getattr(shape, ours)
+    for name, from_weights in _weight_values(shape).items():
         if name in chosen and chosen[name] != from_weights:
             raise ArgumentError(
                 f"--{name.replace('_', '-')} {chosen[name]} contradicts the "

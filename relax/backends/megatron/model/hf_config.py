@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,23 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 """The constants that megatron-core's rotary embedding has for Llama 3; not settable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertsShape:
+    """The mixture of experts that stands where a dense model has one MLP a layer.
+
+    Attributes:
+        count: Experts of a layer.
+        per_token: Experts that each token goes through.
+        ffn_hidden_size: Width of one expert's gated MLP.
+        renormalised: The chosen experts' weights add up to 1.
+    """
+
+    count: int
+    per_token: int
+    ffn_hidden_size: int
+    renormalised: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +59,7 @@ class ModelShape:
         tied_embeddings: The output layer is the embedding.
         qkv_bias: Query, key and value projections have a bias.
         qk_norm: Queries and keys are normalised per head.
+        experts: Experts in every layer; None for a dense model.
     """
 
     family: str
@@ -59,6 +77,7 @@ class ModelShape:
     tied_embeddings: bool
     qkv_bias: bool
     qk_norm: bool
+    experts: ExpertsShape | None = None
 
     @property
     def heads_per_group(self) -> int:
@@ -163,10 +182,29 @@ def _qwen3(config: Mapping[str, Any]) -> ModelShape:
     )
 
 
+def _qwen3_moe(config: Mapping[str, Any]) -> ModelShape:
+    layers = config.get("mlp_only_layers")
+    _refuse_if(config, "mlp_only_layers", layers)
+    step = config.get("decoder_sparse_step", 1)
+    _refuse_if(config, "decoder_sparse_step", step != 1)
+    # transformers 5 has named them anew.
+    count = config.get("num_local_experts") or config["num_experts"]
+    return replace(
+        _qwen3(config),
+        experts=ExpertsShape(
+            count=count,
+            per_token=config["num_experts_per_tok"],
+            ffn_hidden_size=config["moe_intermediate_size"],
+            renormalised=bool(config.get("norm_topk_prob", False)),
+        ),
+    )
+
+
 _FAMILIES: dict[str, Callable[[Mapping[str, Any]], ModelShape]] = {
     "llama": _llama,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
 }
 
 

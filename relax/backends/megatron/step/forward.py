@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relax.backends.megatron.convert.weights import unwrap
@@ -19,6 +21,9 @@ from relax.backends.megatron.mcore import get_forward_backward_func
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.backends.megatron.step.batch import MicroBatch
 from relax.backends.megatron.step.logprob import TokenScores, VocabPart, token_scores
+from relax.errors import InternalError
+
+FloatColumn = NDArray[np.float32]
 
 
 class ScoringModel:
@@ -30,6 +35,9 @@ class ScoringModel:
         vocab_size: Real tokens.
         padded_vocab_size: Columns of the output layer over all tensor ranks.
         temperature: Logits are divided by it.
+
+    Attributes:
+        lengths_vary: Stages tell each other the length of each micro-batch.
     """
 
     def __init__(
@@ -50,6 +58,7 @@ class ScoringModel:
         # Under sequence parallelism the output layer's input is a part of the sequence,
         # so the positions can only be chosen after it.
         self._choose_before = not core.config.sequence_parallel
+        self.lengths_vary = bool(core.config.variable_seq_lengths)
         self._mixed = core.config.bf16 or core.config.fp16
         if layout.is_last_stage and self._choose_before:
             core.output_layer.register_forward_pre_hook(self._choose_positions)
@@ -164,6 +173,20 @@ def score_batches(
 
     scores = run_schedule(scoring.model, batches, step, forward_only=True)
     return _on_every_stage(scores, scoring.layout)
+
+
+def by_sample(
+    scores: Sequence[Tensor | None], batches: Sequence[MicroBatch]
+) -> list[FloatColumn]:
+    """Scores of micro-batches as one column a sample, in the order of the samples."""
+    columns: dict[int, FloatColumn] = {}
+    for score, batch in zip(scores, batches, strict=True):
+        if score is None:
+            raise InternalError("a pass gave no score that it was asked for")
+        pieces = score.to(torch.float32).split(batch.response_lengths)
+        for row, piece in zip(batch.rows, pieces, strict=True):
+            columns[row] = piece.numpy().copy()
+    return [columns[row] for row in range(len(columns))]
 
 
 def _on_every_stage(

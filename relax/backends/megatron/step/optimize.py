@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import nn
 
 from relax.arguments.groups.layout import LayoutSettings
@@ -25,7 +23,7 @@ from relax.backends.megatron.mcore import (
     get_megatron_optimizer,
 )
 from relax.backends.megatron.model.build import decoded_fields
-from relax.backends.megatron.step.grad_parts import grad_norm_by_part
+from relax.backends.megatron.step.grad_parts import Gradients, measure_gradients
 from relax.errors import ArgumentError
 
 DEFAULT_LR = 1e-6
@@ -39,15 +37,12 @@ class UpdateOutcome:
     Attributes:
         applied: Weights were changed.
         grad_norm: Norm of the gradients before clipping; NaN or infinite as it came.
-        grad_norm_by_part: The same by part of the model; empty with a distributed
-            optimizer, where no rank holds whole gradients.
-        nonfinite: Gradient elements that are NaN or infinite.
+        gradients: The same by part and by layer, and what was not finite.
     """
 
     applied: bool
     grad_norm: float
-    grad_norm_by_part: dict[str, float]
-    nonfinite: int
+    gradients: Gradients
 
 
 class Optimizer:
@@ -59,6 +54,9 @@ class Optimizer:
         settings: ``optimizer`` and ``ddp`` fields that the user set.
         sizes: Whether the optimizer is distributed.
         part: The model's parameters by name.
+
+    Attributes:
+        reports_layers: The gradient norm of each layer is wanted too.
 
     Raises:
         ArgumentError: A field is unknown or contradicts the layout.
@@ -74,6 +72,7 @@ class Optimizer:
         part: ModelPart,
     ) -> None:
         self._part = part
+        self.reports_layers = settings.grad_norm_by_layer
         self.model = DistributedDataParallel(
             config, _ddp_config(settings.ddp, sizes), model
         )
@@ -98,11 +97,8 @@ class Optimizer:
         Non-finite gradients are left as they are and the step is skipped on every rank,
         so that replicas stay equal.
         """
-        nonfinite = self._nonfinite_gradients()
-        by_part = {}
-        if not self.config.use_distributed_optimizer:
-            by_part = grad_norm_by_part(self._part)
-        if nonfinite:
+        gradients = measure_gradients(self._part, self.model)
+        if gradients.nonfinite:
             self.optimizer.prepare_grads()
             applied, norm = False, self.optimizer.get_grad_norm()
         else:
@@ -112,24 +108,23 @@ class Optimizer:
         return UpdateOutcome(
             applied=bool(applied),
             grad_norm=float(norm),
-            grad_norm_by_part=by_part,
-            nonfinite=nonfinite,
+            gradients=gradients,
+        )
+
+    def measure(self) -> UpdateOutcome:
+        """Measures the gradients as `step` does, and changes no weight."""
+        gradients = measure_gradients(self._part, self.model)
+        self.optimizer.prepare_grads()
+        return UpdateOutcome(
+            applied=False,
+            grad_norm=float(self.optimizer.get_grad_norm()),
+            gradients=gradients,
         )
 
     @property
     def learning_rates(self) -> list[float]:
         """Learning rate of each parameter group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
-
-    def _nonfinite_gradients(self) -> int:
-        layout = self._part.layout
-        buffers = [*self.model.buffers, *self.model.expert_parallel_buffers]
-        count = sum((~torch.isfinite(b.grad_data)).sum() for b in buffers)
-        total = torch.as_tensor(count, dtype=torch.int64, device=layout.device)
-        dist.all_reduce(total, group=layout.model_group)
-        # Replicas hold the same sums, or with a distributed optimizer parts of them.
-        dist.all_reduce(total, op=dist.ReduceOp.MAX, group=layout.data_group)
-        return int(total)
 
 
 def _ddp_config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch.distributed as dist
 
@@ -25,6 +26,19 @@ Cut = tuple[tuple[int, ...], Rectangle]
 """Positions of a micro-batch's samples, and the rectangle that they are padded to."""
 
 
+class Padding(NamedTuple):
+    """What a layout asks of the rectangles.
+
+    Attributes:
+        multiple: Padded lengths are multiples of it (sequence parallelism).
+        alike: All micro-batches of a rollout have the same (stages that do not tell
+            each other the length).
+    """
+
+    multiple: int
+    alike: bool
+
+
 def plan_steps(
     samples: Sequence[TrainSample],
     *,
@@ -32,7 +46,7 @@ def plan_steps(
     settings: BatchSettings,
     layout: ParallelLayout,
     max_tokens: int | None,
-    length_multiple: int,
+    padding: Padding,
 ) -> list[list[MicroBatch]]:
     """The micro-batches of each optimizer step of a rollout.
 
@@ -46,7 +60,7 @@ def plan_steps(
         settings: Batch sizes over all replicas.
         layout: How many replicas there are, and the device.
         max_tokens: Tokens of a dynamic micro-batch, padding included.
-        length_multiple: Padded lengths are multiples of it.
+        padding: What the layout asks of the rectangles.
 
     Returns:
         One list a step.
@@ -59,23 +73,29 @@ def plan_steps(
     if step_sizes is None:
         per_step = _samples_per_step(settings, layout)
         step_sizes = equal_steps(len(samples), samples_per_step=per_step)
-
-    def cut(rows: range) -> list[Cut]:
+    steps: list[list[Cut]] = []
+    for rows in split_steps(len(samples), step_sizes=step_sizes):
         parts = split_micro_batches(
             samples, rows, settings=settings, max_tokens=max_tokens
         )
-        return [(p, rectangle_of(samples, p, multiple=length_multiple)) for p in parts]
-
-    def built(number: int, place: Cut) -> MicroBatch:
-        rows, rectangle = place
-        return build_micro_batch(
-            samples, rows, number=number, rectangle=rectangle, device=layout.device
-        )
-
-    steps = [cut(rows) for rows in split_steps(len(samples), step_sizes=step_sizes)]
+        sizes = [rectangle_of(samples, p, multiple=padding.multiple) for p in parts]
+        steps.append(list(zip(parts, sizes, strict=True)))
     if layout.expert_size > 1:
         steps = _in_lockstep(steps, layout)
-    return [[built(*place) for place in enumerate(cuts)] for cuts in steps]
+    if padding.alike:
+        steps = _alike(steps)
+    return [_built(samples, cuts, layout) for cuts in steps]
+
+
+def _built(
+    samples: Sequence[TrainSample], cuts: Sequence[Cut], layout: ParallelLayout
+) -> list[MicroBatch]:
+    return [
+        build_micro_batch(
+            samples, rows, number=number, rectangle=rectangle, device=layout.device
+        )
+        for number, (rows, rectangle) in enumerate(cuts)
+    ]
 
 
 def _samples_per_step(settings: BatchSettings, layout: ParallelLayout) -> int:
@@ -101,10 +121,18 @@ def _in_lockstep(steps: list[list[Cut]], layout: ParallelLayout) -> list[list[Cu
         padded = []
         for number in range(max(len(part) for part in theirs)):
             there = [part[number] for part in theirs if number < len(part)]
-            largest = Rectangle(
-                max(r.rows for r in there), max(r.length for r in there)
-            )
             rows = cuts[number][0] if number < len(cuts) else ()
-            padded.append((rows, largest))
+            padded.append((rows, _holding(there)))
         together.append(padded)
     return together
+
+
+def _alike(steps: list[list[Cut]]) -> list[list[Cut]]:
+    """All micro-batches as large as the largest."""
+    sizes = [rectangle for cuts in steps for _, rectangle in cuts]
+    largest = _holding(sizes)
+    return [[(rows, largest) for rows, _ in cuts] for cuts in steps]
+
+
+def _holding(sizes: Sequence[Rectangle]) -> Rectangle:
+    return Rectangle(max(r.rows for r in sizes), max(r.length for r in sizes))

@@ -41,14 +41,27 @@ class StepResult:
     vacuous: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a step minimises.
+
+    Attributes:
+        settings: Terms and their weights.
+        per_token: Weigh each token the same, not each sample.
+    """
+
+    settings: AlgorithmSettings
+    per_token: bool
+
+
 def train_step(
     scoring: ScoringModel,
     optimizer: Optimizer,
     batches: Sequence[MicroBatch],
     *,
-    settings: AlgorithmSettings,
-    per_token: bool,
+    loss: Loss,
     step_id: int,
+    update: bool = True,
 ) -> StepResult:
     """Computes gradients over the micro-batches and updates the weights.
 
@@ -56,28 +69,28 @@ def train_step(
         scoring: The model, wrapped in the optimizer's DDP.
         optimizer: Owns gradients and update.
         batches: This rank's micro-batches of the step.
-        settings: The loss.
-        per_token: Weigh each token the same, not each sample.
+        loss: What is minimised.
         step_id: For the report.
+        update: False measures the gradients and leaves the weights as they are.
 
     Returns:
         What happened.
     """
     optimizer.zero_grad()
 
-    step = _forward_step(scoring, settings, per_token=per_token)
+    step = _forward_step(scoring, loss)
     sums = run_schedule(scoring.model, batches, step, forward_only=False)
     layout = scoring.layout
     metrics = _reduced(sums, layout)
     metrics["train/step"] = Gauge(float(step_id))
     metrics["train/global_batch_size"] = Gauge(float(_num_samples(batches, layout)))
-    outcome = optimizer.step()
+    outcome = optimizer.step() if update else optimizer.measure()
     return StepResult(
         step_id=step_id,
         metrics=metrics | _update_metrics(outcome, optimizer),
         placements=[p for batch in batches for p in batch.placements(layout.rank)],
         skipped=not outcome.applied,
-        nonfinite=outcome.nonfinite,
+        nonfinite=outcome.gradients.nonfinite,
         vacuous=tuple(dict.fromkeys(n for part in sums for n in part.vacuous)),
     )
 
@@ -85,9 +98,7 @@ def train_step(
 ForwardStep = Callable[[Iterator[MicroBatch], nn.Module], tuple[Tensor, Any]]
 
 
-def _forward_step(
-    scoring: ScoringModel, settings: AlgorithmSettings, *, per_token: bool
-) -> ForwardStep:
+def _forward_step(scoring: ScoringModel, told: Loss) -> ForwardStep:
     """The function that megatron's schedule calls for each micro-batch."""
 
     def step(iterator: Iterator[MicroBatch], _: nn.Module) -> tuple[Tensor, Any]:
@@ -96,7 +107,7 @@ def _forward_step(
         def loss(logits: Tensor) -> tuple[Tensor, Tensor, LossSums]:
             scores = scoring.scores(logits, batch, entropy=True)
             sums = micro_batch_loss(
-                scores, batch, settings=settings, per_token=per_token
+                scores, batch, settings=told.settings, per_token=told.per_token
             )
             total, count = sums.loss
             counted = torch.tensor(count, dtype=torch.int, device=logits.device)
@@ -141,8 +152,11 @@ def _update_metrics(
     outcome: UpdateOutcome, optimizer: Optimizer
 ) -> dict[str, Reduction]:
     metrics: dict[str, Reduction] = {"train/grad_norm": Gauge(outcome.grad_norm)}
-    for name, norm in outcome.grad_norm_by_part.items():
+    for name, norm in outcome.gradients.norm_by_part.items():
         metrics[f"train/grad_norm/{name}"] = Gauge(norm)
+    if optimizer.reports_layers:
+        for layer, norm in enumerate(outcome.gradients.norm_by_layer):
+            metrics[f"train/grad_norm_layer/{layer}"] = Gauge(norm)
     for number, rate in enumerate(optimizer.learning_rates):
         metrics[f"train/lr-pg_{number}"] = Gauge(rate)
     return metrics
