@@ -42,7 +42,8 @@ def convert(files: ModelFiles, *, into: Path) -> None:
         # The weights are plain fp32 by now; these would make transformers refuse to
         # write them, and readers expect a quantised file.
         model.hf_quantizer = None
-        del model.config.quantization_config
+        # Some versions of transformers leave it out by themselves.
+        vars(model.config).pop("quantization_config", None)
     model.save_pretrained(into)
     tokenizer.save_pretrained(into)
     _make_readable(into)

@@ -277,7 +277,8 @@ def _bad(given: _Given, problem: str) -> ArgumentError:
 
 def _typed(flag: Flag, texts: tuple[str, ...]) -> Any:
     kind = flag.type
-    if kind.is_switch and not texts:
+    # Where SGLang's own table is not known, a flag of its alone can only be a switch.
+    if not texts and (kind.is_switch or (flag.owner == "sglang" and kind.optional)):
         return True
     if kind.many:
         return tuple(kind.convert(text) for text in texts)

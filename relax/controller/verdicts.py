@@ -122,7 +122,7 @@ class Verdicts:
             vocab_size=self._vocab_size,
             arguments=evidence_arguments(self._arguments),
             log_probs_recomputed=True,
-            precision="float32",
+            precision=self._arguments.megatron.precision,
             run=self._run,
         )
 

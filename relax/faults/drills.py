@@ -69,17 +69,18 @@ class Drill:
         return TEMPERATURE_RATIO if self.name == "temperature-mismatch" else 1.0
 
     def converted(self, bucket: dict[str, Any]) -> dict[str, Any]:
-        """Weights as the conversion gives them; ``{HF name: array}``."""
+        """Weights as the conversion gives them; ``{HF name: tensor}``."""
         if self.name != "garbled-weights" or FINAL_NORM not in bucket:
             return bucket
-        return {**bucket, FINAL_NORM: np.zeros_like(bucket[FINAL_NORM])}
+        return {**bucket, FINAL_NORM: bucket[FINAL_NORM] * 0}
 
     def sent(self, bucket: dict[str, Any]) -> dict[str, Any]:
         """Weights as they arrive at the engine."""
         if self.name != "stale-weights":
             return bucket
-        for name, array in bucket.items():
-            self._first.setdefault(name, np.copy(array))
+        for name, tensor in bucket.items():
+            if name not in self._first:
+                self._first[name] = tensor.clone()
         return {name: self._first[name] for name in bucket}
 
     def scored(self, column: str, values: Sequence[Column]) -> list[Column]:

@@ -29,7 +29,7 @@ def settings(checkpoint: Path, **arguments) -> ServerSettings:
         python=PYTHON,
         model=checkpoint,
         context_length=ModelFacts.read(checkpoint).context,
-        arguments=arguments,
+        arguments={"dtype": "float32", **arguments},
         has_gpu=False,
         threads=1,
         seed=0,

@@ -60,3 +60,10 @@ class MegatronSettings:
         default=False,
         metadata=flag("Measure the gradient norm of each layer too.", ours=True),
     )
+
+    @property
+    def precision(self) -> Literal["float32", "bfloat16", "float16"]:
+        """The type of the weights."""
+        if self.transformer.get("bf16"):
+            return "bfloat16"
+        return "float16" if self.transformer.get("fp16") else "float32"

@@ -41,6 +41,20 @@ def embedded_takes_no_sglang(arguments: Arguments, machine: Machine) -> None:
         )
 
 
+def embedded_engine_is_float32(arguments: Arguments, machine: Machine) -> None:
+    """The embedded engine computes in float32, and weights are compared bit by bit."""
+    if arguments.rollout.rollout_backend != "embedded":
+        return
+    for flag in ("bf16", "fp16"):
+        if arguments.megatron.transformer.get(flag):
+            raise broken(
+                arguments,
+                flag,
+                "the embedded rollout engine holds its weights in float32",
+                fix="leave it away, or use --rollout-backend sglang",
+            )
+
+
 def responses_end(arguments: Arguments, machine: Machine) -> None:
     """A response has a greatest length, which the context holds."""
     rollout = arguments.rollout
@@ -149,6 +163,7 @@ def evaluation_has_prompts(arguments: Arguments, machine: Machine) -> None:
 
 RULES: Final[tuple[Rule, ...]] = (
     embedded_takes_no_sglang,
+    embedded_engine_is_float32,
     responses_end,
     top_k_means_something,
     prompts_are_there,

@@ -19,6 +19,7 @@ import torch
 
 from relax.arguments import Arguments
 from relax.backends.fingerprint import Fingerprint
+from relax.backends.host_tensor import to_host
 from relax.backends.megatron.mark import WorkerMark
 from relax.backends.megatron.parallel import gathered
 from relax.backends.megatron.probe import run_probe
@@ -263,14 +264,13 @@ class TrainWorker:
         fingerprint = Fingerprint()
         tensors = num_bytes = 0
         for exported in self._trainer.export_weights(bucket_bytes=bucket_bytes):
-            bucket = self._drill.converted(
-                {name: tensor.numpy() for name, tensor in exported.items()}
-            )
-            for name, array in bucket.items():
-                fingerprint.add(name, torch.from_numpy(array))
-                num_bytes += array.nbytes
+            bucket = self._drill.converted(exported)
+            for name, tensor in bucket.items():
+                fingerprint.add(name, tensor)
+                num_bytes += tensor.nbytes
             tensors += len(bucket)
-            buckets.append(ray.put(self._drill.sent(bucket)))
+            sent = self._drill.sent(bucket)
+            buckets.append(ray.put({name: to_host(t) for name, t in sent.items()}))
         return ExportReport(
             buckets=buckets,
             version=self._trainer.weights_version,

@@ -16,6 +16,9 @@ ANSWER_SECONDS: Final = 30.0
 """For questions that need no computing."""
 
 UPDATE_SECONDS: Final = 600.0
+KEEP_ALIVE_SECONDS: Final = 1.0
+"""The server hangs up on connections that are idle for 5 s; a request that is sent at
+that moment would be lost."""
 _SHOWN: Final = 500
 
 
@@ -31,7 +34,9 @@ class SglangApi:
         self.url = url
         self._session = aiohttp.ClientSession(
             # Control requests must get through while all others wait.
-            connector=aiohttp.TCPConnector(limit=connections + 8),
+            connector=aiohttp.TCPConnector(
+                limit=connections + 8, keepalive_timeout=KEEP_ALIVE_SECONDS
+            ),
             timeout=aiohttp.ClientTimeout(total=None),
         )
 

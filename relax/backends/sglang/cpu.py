@@ -29,7 +29,6 @@ CPU_ARGUMENTS: Final[Mapping[str, Any]] = {
     "disable_overlap_schedule": True,
     "mem_fraction_static": 0.3,
     "max_total_tokens": 16_384,
-    "dtype": "float32",
 }
 """Server arguments on a CPU, unless the user gives others."""
 

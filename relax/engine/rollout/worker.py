@@ -69,15 +69,17 @@ class RolloutWorker:
         """Takes a whole update.
 
         Args:
-            buckets: Ray references; each holds ``{HF name: array}``.
+            buckets: Ray references; each holds ``{HF name: host value}``.
             version: Of these weights.
 
         Returns:
             Fingerprint of what the engine now holds.
         """
+        from relax.backends.host_tensor import bucket_from_host  # noqa: PLC0415
+
         await self._engine.begin_weight_update(version)
         for bucket in buckets:
-            await self._engine.update_weights(await bucket)
+            await self._engine.update_weights(bucket_from_host(await bucket))
         return await self._engine.end_weight_update()
 
     async def close(self) -> None:
@@ -105,7 +107,8 @@ class RolloutWorker:
             python=await asyncio.to_thread(sglang_python, rollout.sglang_python),
             model=self._checkpoint(),
             context_length=rollout.rollout_max_context_len,
-            arguments=rollout.sglang,
+            # The types must be the trainer's, or nothing could be compared.
+            arguments={"dtype": self._arguments.megatron.precision, **rollout.sglang},
             has_gpu=torch.cuda.is_available(),
             threads=self._arguments.cluster.threads_per_actor,
             seed=self._arguments.data.rollout_seed,

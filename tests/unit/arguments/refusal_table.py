@@ -293,6 +293,7 @@ ROWS = (
         "--sglang-mem-fraction-static 0.4",
         ("--sglang-mem-fraction-static 0.4", "SGLang", "--rollout-backend sglang"),
     ),
+    Row("--bf16", ("--bf16", "float32", "--rollout-backend sglang")),
     Row("--sglang-python TMP", ("--sglang-python", "--rollout-backend sglang")),
     Row(
         "",

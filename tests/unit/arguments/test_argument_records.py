@@ -38,7 +38,7 @@ def _changes() -> st.SearchStrategy[dict]:
             "--input-key": _TEXT,
             "--max-tokens-per-gpu": st.integers(1, 2**20),
             "--moe-aux-loss-coeff": st.floats(0, 1),
-            "--bf16": st.just(None),
+            "--qk-layernorm": st.just(None),
             "--kl-loss-type": st.sampled_from(["k1", "k2", "k3", "low_var_kl"]),
         },
     )

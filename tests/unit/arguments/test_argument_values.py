@@ -112,7 +112,8 @@ def test_the_last_of_two_flags_holds(words):
 def test_megatron_settings_under_their_own_names(words):
     arguments = parse_arguments(
         words(
-            "--bf16 --no-apply-rope-fusion --recompute-granularity selective"
+            "--bf16 --rollout-backend sglang --no-apply-rope-fusion"
+            " --recompute-granularity selective"
             " --recompute-modules core_attn mlp --window-size 128 0"
             " --moe-aux-loss-coeff 1e-3 --attention-backend flash"
             " --params-dtype bfloat16 --grad-reduce-in-fp32"
