@@ -55,6 +55,16 @@ SHAPE = {
     "--object-store-bytes": 4 * 2**30,
     "--ref-mode": "resident",
 }
+FIRST_STEP = (
+    "logprob_ref/tokens",
+    "logprob_ref/unequal",
+    "logprob_ref/max_abs",
+    "rollout/kl",
+    "logprob_rollout/p50",
+    "logprob_rollout/p99",
+    "logprob_rollout/max_abs",
+    "logprob_rollout/slope",
+)
 SWITCHES = ("--colocate", "--use-dynamic-batch-size", "--bf16", "--no-control")
 
 
@@ -159,19 +169,7 @@ def measured(run_dir: Path, last_words: str) -> dict[str, Any]:
         "failed": [event.what for event in of(RunFailed)],
         "last_words": "" if of(RunFinished) else last_words,
         "startup_seconds": max((e.seconds for e in of(StartupProgress)), default=None),
-        "first_step": {
-            key: numbers[0].get(key)
-            for key in (
-                "logprob_ref/tokens",
-                "logprob_ref/unequal",
-                "logprob_ref/max_abs",
-                "rollout/kl",
-                "logprob_rollout/p50",
-                "logprob_rollout/p99",
-                "logprob_rollout/max_abs",
-                "logprob_rollout/slope",
-            )
-        }
+        "first_step": {key: numbers[0].get(key) for key in FIRST_STEP}
         if numbers
         else {},
         "grad_norm": [step.get("train/grad_norm") for step in steps],
