@@ -179,6 +179,17 @@ class RolloutEvidence:
         return self.rollout_id == 0 and (load is None or load == reference)
 
     @property
+    def repeated_unequal(self) -> int | None:
+        """Tokens to which a second pass of the same model gave other bits.
+
+        None if unknown. The engine makes both passes again when policy and reference
+        differ though they should not: that tells a kernel that is not deterministic
+        from other weights.
+        """
+        unequal = self.number("logprob_repeat/unequal")
+        return None if unequal is None else int(unequal)
+
+    @property
     def zero_std_fraction(self) -> float | None:
         """Share of groups whose rewards are all equal; None when unknown."""
         known = self.number("rollout/zero_std/frac")

@@ -14,12 +14,14 @@ from relax.triage.rules import (
     repetition,
     responses_coherent,
     rewards_have_signal,
+    samples_failed,
     weights_arrived,
 )
 from relax.triage.verdict import Verdict
 
 RULES: tuple[Rule, ...] = (
     weights_arrived.RULE,
+    samples_failed.RULE,
     responses_coherent.RULE,
     repetition.RULE,
     rewards_have_signal.RULE,

@@ -87,6 +87,10 @@ MIXED_SCRIPT_WORDS = Threshold(5, "judgement: fewer words give no share")
 ONE_TOKEN_SHARE = Threshold(0.9, "NaN logits give one id throughout, often '!'")
 GARBLED_SAMPLES_FAIL = Threshold(0.5, "judgement: most samples")
 GARBLED_SAMPLES_WARN = Threshold(0.1, "judgement: more than stray samples")
+FAILED_SAMPLES_WARN = Threshold(0.05, "judgement: more than stray time-outs")
+FAILED_SAMPLES_FAIL = Threshold(
+    0.25, "judgement: most groups lose members, so their baselines shift"
+)
 LOOP_NGRAM_SHARE = Threshold(0.8, "judgement: tables and code stay below 0.6")
 LOOP_TOKENS = Threshold(64, "judgement: shorter answers repeat by nature")
 REPETITION_WARN = Threshold(0.1, "judgement: more than stray samples")

@@ -66,10 +66,14 @@ class Evidence:
     Attributes:
         text: The observation in one sentence.
         where: Its place, when it has one.
+        file: The log it stands in; '' when it stands in none.
+        line: Its line there, from 1; 0 when it stands in none.
     """
 
     text: str
     where: Place | None = None
+    file: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +161,12 @@ class Verdict:
 
 def _evidence_from_json(plain: Mapping[str, Any]) -> Evidence:
     where = plain["where"]
-    return Evidence(text=plain["text"], where=None if where is None else Place(**where))
+    return Evidence(
+        text=plain["text"],
+        where=None if where is None else Place(**where),
+        file=plain.get("file", ""),
+        line=plain.get("line", 0),
+    )
 
 
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:

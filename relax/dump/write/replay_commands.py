@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from relax.arguments.dump_template import as_template
 from relax.arguments.environment import interpreter, redactor
-from relax.arguments.refusal import dashed
+from relax.arguments.repeat import words_again
 from relax.dump.manifest import NOT_KEPT, WeightsNote
 
 FORGE_FUNCTION: Final = "relax.engine.rollout.forge_load.generate_rollout"
@@ -47,7 +47,13 @@ def replay_commands(
         fourth). A secret among the arguments stands there as ``<redacted>``.
     """
     dump = as_template(rollout_dump.absolute())
-    given = list(_given(arguments, skip_load=weights.folder != NOT_KEPT))
+    redact = redactor()
+    safe = {
+        name: {**entry, "value": redact.value(name, entry["value"])}
+        for name, entry in arguments.items()
+    }
+    skipped = _NOT_REPEATED | ({"load"} if weights.folder != NOT_KEPT else set())
+    given = list(words_again(safe, leave_out=skipped))
     if weights.folder != NOT_KEPT:
         given += ["--load", weights.folder]
     once = [*given, "--num-rollout", "1"]
@@ -61,27 +67,3 @@ def replay_commands(
             ]
         ),
     }
-
-
-def _given(
-    arguments: Mapping[str, Mapping[str, Any]], *, skip_load: bool
-) -> Iterable[str]:
-    """The words of every argument that a flag or a file set."""
-    redact = redactor()
-    for name, entry in arguments.items():
-        origin = str(entry["origin"])
-        if name in _NOT_REPEATED or (name == "load" and skip_load):
-            continue
-        if origin == "default" or origin.startswith("derived"):
-            continue
-        value = redact.value(name, entry["value"])
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            yield dashed(name) if value else f"{dashed(name)}=false"
-        elif isinstance(value, list):
-            yield dashed(name)
-            yield from map(str, value)
-        else:
-            # One word: a value that begins with a dash would be read as a flag.
-            yield f"{dashed(name)}={value}"

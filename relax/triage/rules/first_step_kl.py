@@ -62,21 +62,23 @@ def _first_unequal(evidence: RolloutEvidence) -> Place:
 
 def _causes(evidence: RolloutEvidence, kl: float) -> tuple[Cause, ...]:
     """An MoE model points at permute fusion, a large KL at other weights."""
+    again = evidence.repeated_unequal
     # k3 grows with half the square of the difference.
     noise = for_precision(KERNEL_NOISE, evidence.precision).value ** 2 / 2
+    is_noise = abs(kl) <= noise if again is None else again > 0
     causes = [
         Cause(
             text="a nondeterministic Megatron or Transformer Engine kernel",
-            confidence="medium" if abs(kl) <= noise else "low",
+            confidence="medium" if is_noise else "low",
             confirm="--attention-backend flash; log_probs_equal_ref says which tokens",
         ),
         Cause(
             text="--ref-load names other weights than the policy started from",
-            confidence="low" if abs(kl) <= noise else "high",
+            confidence="low" if is_noise else "high",
             confirm="compare --ref-load with --load and --hf-checkpoint",
         ),
     ]
-    if abs(kl) > noise:
+    if not is_noise:
         causes.reverse()
     if evidence.arguments.get("num_moe_experts"):
         causes.insert(

@@ -34,6 +34,7 @@ def judge(evidence: RolloutEvidence) -> Finding:
         return _judge_after_training(evidence, counted, numbers)
     if unequal == 0:
         return Finding(status=Status.PASS, summary=counted, numbers=numbers)
+    repeated = _told_by_repetition(evidence)
     difference = evidence.compare(*_NEEDED)
     where = evidence.at(difference.first_unequal if difference else None)
     return Finding(
@@ -41,7 +42,7 @@ def judge(evidence: RolloutEvidence) -> Finding:
         summary=counted + ("" if max_abs is None else f", max |Δ| {max_abs:.3g}"),
         numbers=numbers,
         where=where,
-        evidence=(Evidence(text="first unequal token", where=where),),
+        evidence=(Evidence(text="first unequal token", where=where), *repeated),
         causes=_causes(evidence, max_abs),
     )
 
@@ -109,17 +110,37 @@ def _judge_after_training(
     )
 
 
-def _causes(evidence: RolloutEvidence, size: float | None) -> tuple[Cause, ...]:
-    """Small differences are kernels, large ones other weights or another path."""
+def _told_by_repetition(evidence: RolloutEvidence) -> tuple[Evidence, ...]:
+    again = evidence.repeated_unequal
+    if again is None:
+        return ()
+    told = f"both passes made again: {again} tokens differ from the first time"
+    return (Evidence(text=told),)
+
+
+def _looks_like_kernels(evidence: RolloutEvidence, size: float | None) -> bool:
+    """Whether equal weights may still give these numbers.
+
+    Passes that were made again say so; else it is only the size that speaks.
+    """
+    again = evidence.repeated_unequal
+    if again is not None:
+        return again > 0
     noise = for_precision(KERNEL_NOISE, evidence.precision).value
+    return size is not None and size <= noise
+
+
+def _causes(evidence: RolloutEvidence, size: float | None) -> tuple[Cause, ...]:
+    """Passes that do not repeat are kernels; large differences are other weights."""
+    is_noise = _looks_like_kernels(evidence, size)
     kernels = Cause(
         text="a nondeterministic kernel (fused attention under context parallelism)",
-        confidence="high" if size is not None and size <= noise else "low",
+        confidence="high" if is_noise else "low",
         confirm="run both passes again; with --attention-backend flash the count is 0",
     )
     weights = Cause(
         text="the reference holds other weights than the policy",
-        confidence="low" if size is not None and size <= noise else "high",
+        confidence="low" if is_noise else "high",
         confirm="compare --ref-load with --load and --hf-checkpoint",
     )
     fusion = Cause(

@@ -92,6 +92,23 @@ def test_one_ulp_in_one_token_fails_equality_and_kl_with_its_place(simulate):
     assert EQUAL(evidence).next_command == "relax-tui show RUN --rollout 0 --sample 103"
 
 
+@pytest.mark.parametrize(
+    ("again", "first_cause"), [(0, "other weights"), (900, "nondeterministic")]
+)
+@pytest.mark.parametrize("size", [1e-7, 0.5])
+def test_passes_made_again_tell_kernels_from_weights(
+    simulate, again, first_cause, size
+):
+    columns = simulate().columns
+    moved = [values + np.float32(size) for values in columns["log_probs"]]
+    metrics = {"logprob_repeat/unequal": Sum(again), "logprob_repeat/tokens": Sum(1280)}
+    evidence = simulate(columns={"ref_log_probs": moved}, metrics=metrics)
+    for rule in (EQUAL, KL):
+        assert first_cause in rule(evidence).causes[0].text
+    (_, repeated) = EQUAL(evidence).evidence
+    assert f"{again} tokens" in repeated.text
+
+
 def test_opposite_errors_that_cancel_in_the_mean_are_found(simulate):
     columns = simulate().columns
     moved = [values.copy() for values in columns["log_probs"]]

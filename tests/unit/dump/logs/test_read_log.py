@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from printed_logs import PrintedLog, healthy, printed, train_numbers, verl
 
+from relax.dump.logs.layouts import read_line
+from relax.dump.logs.lines import clean
 from relax.dump.logs.read import LogReader, read_log
 from relax.dump.logs.scan import BLOCK_BYTES, LONGEST_LINE, LogScanner
 from relax.errors import DumpError, DumpMissing
@@ -249,3 +254,43 @@ def test_no_file(tmp_path):
 
 def test_printed_is_what_python_prints():
     assert printed({"a": 1.5}) == repr({"a": 1.5})
+
+
+HOSTILE = (
+    "step:1 - " + "(:" * 200_000,
+    "Step 1 | " + ": | " * 200_000,
+    "rollout 1: {" + "'" * 200_000,
+    "rollout 1: {" + "[" * 200_000,
+    "step 1: {'a': " + "<(" * 200_000,
+    "Finish rollout: [" + ", label: " * 100_000,
+    "(A pid=1) " + " " * 400_000 + "x",
+    "\x1b]" * 200_000,
+    "• " + "a" * 400_000,
+    "Start rollout " * 50_000,
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
+def test_no_line_takes_long(text):
+    began = time.process_time()
+    read_line(clean(text.encode()).text)
+    assert time.process_time() - began < 1.0
+
+
+@given(
+    some.binary(max_size=200),
+    some.sampled_from(
+        [
+            b"rollout 3: {",
+            b"step:4 - a:",
+            b"Step 5 | Loss: ",
+            "• Loss: ".encode(),
+            b"Finish rollout: ['",
+            b"  name ....... ",
+            b"=== Step 3/9 ===",
+        ]
+    ),
+)
+def test_any_bytes_can_be_read(noise, begin):
+    reading = read_line(clean(begin + noise).text)
+    assert reading is None or reading.kind
