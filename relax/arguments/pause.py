@@ -71,7 +71,7 @@ class OnMetric:
     """When a metric crosses a bound.
 
     Attributes:
-        metric: Name with or without its prefix: ``grad_norm`` or ``train/grad_norm``.
+        metric: Name with or without prefixes: ``grad_norm`` or ``train/grad_norm``.
         comparison: One of > >= < <= == !=.
         bound: Finite number.
     """
@@ -81,11 +81,13 @@ class OnMetric:
     bound: float
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.comparison} {self.bound:.17g}"
+        short = f"{self.bound:g}"
+        exact = short if float(short) == self.bound else repr(self.bound)
+        return f"{self.metric} {self.comparison} {exact}"
 
     def names(self, metric: str) -> bool:
         """Whether ``metric``, with its prefix, is the one that is meant."""
-        return metric == self.metric or metric.rpartition("/")[2] == self.metric
+        return metric == self.metric or metric.endswith(f"/{self.metric}")
 
     def holds(self, value: float | None) -> bool:
         """Whether ``value`` crosses the bound; an absent one never does."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 import aiohttp
 import pydantic
 
+from relax.control.orders import DumpOrder, ModeOrder, Order, ReplayOrder
 from relax.control.protocol import (
     CommandAnswer,
     CommandRequest,
@@ -59,6 +60,7 @@ class RunClient:
         conditions: tuple[str, ...] = (),
         target: str = "",
         command_id: str = "",
+        order: Order | None = None,
     ) -> CommandAnswer:
         """Sends one command.
 
@@ -68,6 +70,7 @@ class RunClient:
             conditions: For ``set-stops``.
             target: For ``withdraw``.
             command_id: To repeat a command harmlessly; made when left out.
+            order: For ``dump``, ``replay`` and ``mode``.
 
         Raises:
             ControlError: The run cannot be reached or speaks another protocol.
@@ -79,6 +82,9 @@ class RunClient:
             seen=seen or Seen(),
             conditions=conditions,
             target=target,
+            dump=order if isinstance(order, DumpOrder) else None,
+            replay=order if isinstance(order, ReplayOrder) else None,
+            mode=order if isinstance(order, ModeOrder) else None,
         )
         return await self._ask(
             CommandAnswer, "POST", "/v1/command", request.model_dump_json()

@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relax.control.orders import DumpOrder, ModeOrder, Order, ReplayOrder
 from relax.events.types import CommandKind
 
 PROTOCOL_VERSION = 1
@@ -45,6 +46,7 @@ class CommandRequest(_Message):
         by: Who asks, e.g. ``alice@login1:4242``.
         conditions: For ``set-stops``: all stop conditions, as their texts.
         target: For ``withdraw``: the id of the command to take back.
+        dump, replay, mode: What is ordered, for the commands of these names.
     """
 
     protocol: int = PROTOCOL_VERSION
@@ -54,6 +56,22 @@ class CommandRequest(_Message):
     seen: Seen = Seen()
     conditions: tuple[str, ...] = ()
     target: str = ""
+    dump: DumpOrder | None = None
+    replay: ReplayOrder | None = None
+    mode: ModeOrder | None = None
+
+    @property
+    def order(self) -> Order | None:
+        """The order that belongs to the command's kind."""
+        match self.kind:
+            case CommandKind.DUMP:
+                return self.dump
+            case CommandKind.REPLAY:
+                return self.replay
+            case CommandKind.MODE:
+                return self.mode
+            case _:
+                return None
 
 
 class CommandAnswer(_Message):
@@ -91,9 +109,12 @@ class RunStatus(_Message):
     """The run as it is now.
 
     Attributes:
-        phase: ``starting``, ``running``, ``paused``, ``stopping`` or ``ended``.
+        phase: ``starting``, ``running``, ``paused``, ``stopping``, ``killing`` or
+            ``ended``.
         stage: The stage that runs, or comes next when paused; '' before the first.
         pending: Ids of accepted commands that wait for a safe point.
+        busy: What is being carried out at this safe point; '' for nothing.
+        excursion: The name of the one that the run is on; '' for none.
         actions: By `CommandKind` value.
         processes: ``{name: pid}`` of the run's processes.
     """
@@ -101,13 +122,15 @@ class RunStatus(_Message):
     protocol: int = PROTOCOL_VERSION
     run_id: str
     attempt: int
-    phase: Literal["starting", "running", "paused", "stopping", "ended"]
+    phase: Literal["starting", "running", "paused", "stopping", "killing", "ended"]
     mode: str
     rollout_id: int
     num_rollout: int
     stage: str = ""
     stage_seconds: float = 0.0
     pending: tuple[str, ...] = ()
+    busy: str = ""
+    excursion: str = ""
     stop_conditions: tuple[str, ...] = ()
     actions: dict[str, ActionState] = {}
     consoles: tuple[ConsoleSeen, ...] = ()

@@ -17,6 +17,9 @@ from relax.controller.provenance import git_state, versions
 from relax.errors import ArgumentError
 from relax.events.types import RunStarted
 
+RESUMED = "derived from the checkpoint"
+"""Origin of arguments that a checkpoint gave."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlace:
@@ -58,6 +61,7 @@ def run_started(arguments: Arguments, place: RunPlace, *, vocab: str) -> RunStar
         vocab: Name of the vocabulary file; '' before there is one.
     """
     batch = arguments.batch
+    resumes = arguments.origins.get("load") == RESUMED
     return RunStarted(
         run_id=place.run_id,
         name=arguments.run.run_name,
@@ -73,6 +77,7 @@ def run_started(arguments: Arguments, place: RunPlace, *, vocab: str) -> RunStar
         environment=recorded_environment(),
         layout=_layout(arguments),
         vocab=vocab,
+        resumed_from=str(arguments.checkpoint.load) if resumes else "",
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import shlex
 import shutil
 import signal
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
+from relax.arguments.metric_names import declared_metrics
 from relax.control.run_folder import (
     RunLock,
     link_run,
@@ -30,9 +30,8 @@ from relax.controller.announce import (
     run_info,
     run_started,
 )
-from relax.controller.chronicle import Chronicle
+from relax.controller.assembly import RunParts, build_hands, lacks_data
 from relax.controller.cluster import start_ray, stop_ray
-from relax.controller.dumper import Dumper
 from relax.controller.judge import Judge
 from relax.controller.loop import Controller, StageKilledError
 from relax.controller.modes import (
@@ -40,15 +39,13 @@ from relax.controller.modes import (
     first_place,
     mode_of,
     sides_of,
-    stages_of,
 )
 from relax.controller.reaper import Reaper
-from relax.controller.recorder import Recorder
+from relax.controller.resume import ResumePoint, announce, make_room
+from relax.controller.run_hands import RunHands
 from relax.controller.runlog import RunLog, open_run_log
-from relax.controller.stages import Stages
 from relax.controller.state import ControllerState
 from relax.controller.stops import StopConditions
-from relax.controller.verdicts import Verdicts
 from relax.controller.workers import Workers
 from relax.engine.rollout.vocabulary import TokenTable, checkpoint_vocabulary
 from relax.errors import RecordError, RelaxError
@@ -60,17 +57,19 @@ from relax.events.types import (
     StartupProgress,
 )
 from relax.observe.worker_process import arm_faulthandler, last_lines, log_path
-from relax.records.schema import TOKEN_COLUMNS, StageFile
 from relax.records.write import write_vocabulary
 
 LINES_KEPT = 20
 
 
-async def drive(arguments: Arguments, *, echo: bool) -> int:
+async def drive(
+    arguments: Arguments, *, point: ResumePoint | None = None, echo: bool
+) -> int:
     """Runs a whole run.
 
     Args:
         arguments: Validated.
+        point: What it goes on from (`relax.controller.resume`); None: the beginning.
         echo: Print log lines to standard output too.
 
     Returns:
@@ -87,7 +86,7 @@ async def drive(arguments: Arguments, *, echo: bool) -> int:
     lock.acquire()
     try:
         place = _place(arguments, run_dir)
-        return await _Driver(arguments, place, echo=echo).run()
+        return await _Driver(arguments, place, point=point, echo=echo).run()
     finally:
         lock.release()
 
@@ -113,9 +112,17 @@ def _place(arguments: Arguments, run_dir: Path) -> RunPlace:
 
 
 class _Driver:
-    def __init__(self, arguments: Arguments, place: RunPlace, *, echo: bool) -> None:
+    def __init__(
+        self,
+        arguments: Arguments,
+        place: RunPlace,
+        *,
+        point: ResumePoint | None,
+        echo: bool,
+    ) -> None:
         self._arguments = arguments
         self._place = place
+        self._point = point
         self._began = time.monotonic()
         self._log: RunLog = open_run_log(place.run_dir, echo=echo)
         self._events = EventWriter(
@@ -154,6 +161,13 @@ class _Driver:
                 run_started(self._arguments, place, vocab=""), sync=True
             )
             self._log.info(f"Run {place.run_id} in {place.run_dir}")
+            announce(
+                self._point,
+                attempt=place.attempt,
+                first=self._first_rollout,
+                log=self._log,
+            )
+            make_room(self._arguments, self._log)
             try:
                 why = await self._until_end()
                 code = 0
@@ -167,6 +181,8 @@ class _Driver:
                 await self._fail(error)
                 raise
             killed = await self._end()
+            if self._controller is not None:
+                self._controller.over()
             self._events.append(
                 RunFinished(why=why, rollouts=self._rollouts(), killed=killed),
                 sync=True,
@@ -189,6 +205,8 @@ class _Driver:
         self._install_signals()
         self._progress("Ray", done=True)
         await self._workers.start(self._progress)
+        if self._point is not None:
+            await self._point.restore(self._workers)
         self._vocabulary = await asyncio.to_thread(self._read_vocabulary)
         vocab = write_vocabulary(
             self._place.run_dir,
@@ -199,12 +217,21 @@ class _Driver:
             run_started(self._arguments, self._place, vocab=vocab), sync=True
         )
         judge = Judge()
-        stages = self._stages(judge, vocab=vocab)
-        self._controller = self._make_controller(stages)
+        parts = RunParts(
+            arguments=self._arguments,
+            place=self._place,
+            workers=self._workers,
+            events=self._events,
+            log=self._log,
+            vocabulary=self._vocabulary,
+            vocab=vocab,
+        )
+        hands = build_hands(parts, judge)
+        self._controller = self._make_controller(hands, parts.plan)
         try:
             async with self._serving(self._controller):
                 why = await self._controller.run()
-                await stages.settle()
+                await hands.settle()
                 return why
         finally:
             judge.close()
@@ -213,66 +240,6 @@ class _Driver:
         started = run_started(self._arguments, self._place, vocab=vocab)
         self._events.append(started, sync=True)
 
-    def _stages(self, judge: Judge, *, vocab: str) -> Stages:
-        return Stages(
-            self._arguments,
-            workers=self._workers,
-            chronicle=self._chronicle(judge, vocab=vocab),
-            plan=StagePlan(
-                mode=self._mode,
-                stages=self._stage_order(),
-                can_wait=self._place.socket is not None,
-            ),
-        )
-
-    def _chronicle(self, judge: Judge, *, vocab: str) -> Chronicle:
-        arguments, place = self._arguments, self._place
-        opened = self._workers.trainer_opened
-        layout = opened.layout if opened else {}
-        recorder = Recorder(
-            run_dir=place.run_dir,
-            run_id=place.run_id,
-            attempt=place.attempt,
-            first_rollout=self._first_rollout,
-            arguments_digest=arguments.digest(),
-            layout=layout,
-            num_ranks=len(self._workers.trainers),
-            vocab=vocab,
-            absent=self._absent_columns(),
-        )
-        verdicts = Verdicts(
-            judge,
-            events=self._events,
-            log=self._log,
-            arguments=arguments,
-            vocab_size=len(self._vocabulary.rows),
-            run=shlex.quote(str(place.run_dir)),
-        )
-        dumper = Dumper(
-            arguments,
-            place=place,
-            events=self._events,
-            log=self._log,
-            texts=self._vocabulary.texts(),
-            layout=layout,
-        )
-        return Chronicle(
-            events=self._events,
-            log=self._log,
-            recorder=recorder,
-            verdicts=verdicts,
-            dumper=dumper,
-        )
-
-    def _absent_columns(self) -> dict[str, str]:
-        opened = self._workers.trainer_opened
-        if opened is None:
-            why = "nothing trains in rollout-only mode"
-            return dict.fromkeys(TOKEN_COLUMNS[StageFile.LOGPROBS], why)
-        if not opened.has_reference:
-            return {"ref_log_probs": "the run has no reference model (--ref-load)"}
-        return {}
-
     def _read_vocabulary(self) -> TokenTable:
         """The tokens: told by the rollout side, read here when there is none."""
         told = self._workers.runner_opened
@@ -280,11 +247,13 @@ class _Driver:
             return TokenTable(rows=told.vocabulary, digest=told.vocabulary_digest)
         return checkpoint_vocabulary(str(self._arguments.checkpoint.hf_checkpoint))
 
-    def _make_controller(self, stages: Stages) -> Controller:
+    def _make_controller(self, hands: RunHands, plan: StagePlan) -> Controller:
         first = self._first_rollout
         rollout_id, stage = first_place(self._mode, first_rollout=first)
         texts = self._arguments.run.pause_at
-        stops = StopConditions(texts, first_rollout=first)
+        stops = StopConditions(
+            texts, first_rollout=first, known=declared_metrics(self._arguments)
+        )
         state = ControllerState(
             attempt=self._place.attempt,
             mode=self._mode,
@@ -292,23 +261,20 @@ class _Driver:
             first_rollout=first,
             rollout_id=rollout_id,
             stage=stage,
-            stages=self._stage_order(),
+            stages=plan.stages,
             stops=stops.texts,
             walk=self._arguments.run.walk,
+            needs_data=lacks_data(self._arguments),
+            has_reference=Stage.REF_LOG_PROBS in plan.stages,
         )
         return Controller(
             state,
-            hands=stages,
+            hands=hands,
             events=self._events,
             run_id=self._place.run_id,
             stops=stops,
             pause_limit=self._arguments.run.pause_limit,
         )
-
-    def _stage_order(self) -> tuple[Stage, ...]:
-        opened = self._workers.trainer_opened
-        has_reference = opened is not None and opened.has_reference
-        return stages_of(self._mode, has_reference=has_reference)
 
     @contextlib.asynccontextmanager
     async def _serving(self, controller: Controller) -> Any:
@@ -342,6 +308,8 @@ class _Driver:
         )
         self._log.error(str(error))
         await self._end()
+        if self._controller is not None:
+            self._controller.over(failed="the run failed before it was stopped")
 
     async def _end(self) -> tuple[str, ...]:
         killed = await self._workers.close()

@@ -29,8 +29,9 @@ from relax.dump.write import (
 )
 from relax.engine.rollout.sample import Sample
 from relax.errors import DumpError
-from relax.events.append import EventWriter
-from relax.events.types import DumpWritten
+from relax.events.append import EventSink
+from relax.events.types import DumpFailed, DumpWritten
+from relax.measure.reduction import Metrics
 from relax.observe.train_columns import unpacked
 from relax.records.open import Vocabulary
 
@@ -44,6 +45,7 @@ class KeptRollout:
 
     Attributes:
         ranks: By global rank: the columns that it trained on.
+        steps: Metrics of each optimizer step.
     """
 
     rollout_id: int
@@ -51,6 +53,7 @@ class KeptRollout:
     samples: Sequence[Sample]
     ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     micro_batches: tuple[MicroBatch, ...] = ()
+    steps: Sequence[Metrics] = ()
     num_bytes: int = 0
 
 
@@ -71,7 +74,7 @@ class Dumper:
         arguments: Arguments,
         *,
         place: RunPlace,
-        events: EventWriter,
+        events: EventSink,
         log: RunLog,
         texts: Vocabulary,
         layout: Mapping[str, int],
@@ -88,12 +91,33 @@ class Dumper:
     @property
     def keeps(self) -> bool:
         """Whether complete columns of a rollout are wanted at all."""
-        wants_train = self._debug.save_debug_train_data is not None
-        return wants_train or self._debug.keep_rollouts > 0
+        debug = self._debug
+        wants_train = debug.save_debug_train_data is not None
+        return wants_train or debug.keep_rollouts > 0 or bool(debug.dump_on)
 
     def kept(self) -> tuple[int, ...]:
         """Rollouts that can be dumped now, oldest first."""
         return tuple(self._kept)
+
+    def get(self, rollout_id: int | None) -> KeptRollout:
+        """A rollout that is kept; the newest for None.
+
+        Raises:
+            DumpError: It is not kept.
+        """
+        if rollout_id is None and self._kept:
+            return next(reversed(self._kept.values()))
+        kept = None if rollout_id is None else self._kept.get(rollout_id)
+        if kept is not None:
+            return kept
+        there = ", ".join(map(str, self._kept)) or "none"
+        wanted = (
+            "no rollout is" if rollout_id is None else f"rollout {rollout_id} is not"
+        )
+        raise DumpError(
+            f"{wanted} kept (kept: {there})",
+            hint="raise --keep-rollouts, or dump a rollout in time",
+        )
 
     async def take_samples(
         self, rollout: RolloutInHand, samples: Sequence[Sample]
@@ -125,12 +149,14 @@ class Dumper:
         *,
         columns: Mapping[int, Mapping[str, Any]],
         micro_batches: Sequence[MicroBatch],
+        steps: Sequence[Metrics],
     ) -> None:
         """Takes what the ranks trained on, and writes it where a flag says so."""
         kept = self._kept.get(rollout_id)
         if kept is None:
             return
         kept.ranks, kept.micro_batches = columns, tuple(micro_batches)
+        kept.steps = steps
         kept.num_bytes += sum(_rank_bytes(rank) for rank in columns.values())
         self._forget_old()
         if self._debug.save_debug_train_data is not None:
@@ -154,13 +180,7 @@ class Dumper:
             DumpError: It is not kept any more, or the disk refused; nothing half
                 written is left.
         """
-        kept = self._kept.get(rollout_id)
-        if kept is None:
-            there = ", ".join(map(str, self._kept)) or "none"
-            raise DumpError(
-                f"the columns of rollout {rollout_id} are not kept (kept: {there})",
-                hint="raise --keep-rollouts, or pause and dump the rollout in time",
-            )
+        kept = self.get(rollout_id)
         step = StepToDump(
             rollout_id=rollout_id,
             weights=kept.weights,
@@ -179,14 +199,30 @@ class Dumper:
         self._announce(rollout_id, dumped, DumpPlaces.under(target))
         return dumped
 
+    async def dump_by_itself(self, rollout_id: int, why: str) -> None:
+        """Dumps a kept rollout into the run's folder, because ``--dump-on`` says so."""
+        try:
+            dumped = await self.dump(rollout_id, None)
+        except DumpError as error:
+            self._failed(rollout_id, error)
+            return
+        self._log.info(f"dumped rollout {rollout_id} ({why}): {dumped.manifest}")
+
+    def _failed(self, rollout_id: int, error: DumpError) -> None:
+        """A disk that refuses a dump does not end the run."""
+        self._events.append(
+            DumpFailed(rollout_id=rollout_id, what=error.what, path=error.where),
+            sync=True,
+        )
+        self._log.warning(f"rollout {rollout_id} was not dumped: {error}")
+
     async def _write_by_flag(self, step: StepToDump) -> None:
-        """A dump that a flag asks for; a disk that refuses it does not end the run."""
         if self._directory is None:
             return
         try:
             dumped = await asyncio.to_thread(self._directory.dump, step)
         except DumpError as error:
-            self._log.warning(f"rollout {step.rollout_id} was not dumped: {error}")
+            self._failed(step.rollout_id, error)
             return
         self._announce(step.rollout_id, dumped, self._directory.places)
 
@@ -238,6 +274,20 @@ class Dumper:
             self._kept.popitem(last=False)
 
 
+class NoDumps:
+    """In the place of a `Dumper` where nothing is kept: excursions and replays."""
+
+    keeps = False
+
+    async def take_samples(
+        self, rollout: RolloutInHand, samples: Sequence[Sample]
+    ) -> None:
+        """Nothing is kept."""
+
+    async def take_ranks(self, rollout_id: int, **_: Any) -> None:
+        """Nothing is kept."""
+
+
 def run_facts(
     arguments: Arguments, place: RunPlace, *, layout: Mapping[str, int]
 ) -> RunFacts:
@@ -256,17 +306,23 @@ def run_facts(
     )
 
 
-def _directory(debug: DebugSettings, facts: RunFacts) -> DumpDirectory | None:
+def dump_places(debug: DebugSettings) -> DumpPlaces:
+    """Where the flags say that dumps go."""
     rollout, train = debug.save_debug_rollout_data, debug.save_debug_train_data
-    if rollout is None and train is None:
-        return None
     details = debug.dump_details
+    return DumpPlaces(
+        rollout=None if rollout is None else DumpTemplate(rollout),
+        train=None if train is None else DumpTemplate(train),
+        tokenizer=None if details is None else Path(details) / "tokenizer",
+    )
+
+
+def _directory(debug: DebugSettings, facts: RunFacts) -> DumpDirectory | None:
+    places = dump_places(debug)
+    if places.rollout is None and places.train is None:
+        return None
     return DumpDirectory(
-        places=DumpPlaces(
-            rollout=None if rollout is None else DumpTemplate(rollout),
-            train=None if train is None else DumpTemplate(train),
-            tokenizer=None if details is None else Path(details) / "tokenizer",
-        ),
+        places=places,
         facts=facts,
         retention=Retention(
             keep_last=debug.dump_keep_last, max_bytes=debug.dump_max_bytes

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from relax.arguments import Arguments
 from relax.backends.ray_border import answer
 from relax.controller.chronicle import Chronicle
 from relax.controller.generation import Follower
 from relax.controller.hands import StageHeldError
-from relax.controller.modes import StagePlan
 from relax.controller.rollout import RolloutInHand
 from relax.controller.workers import Workers
-from relax.engine.rollout.replayed import load_for_training
 from relax.engine.rollout.runner import RolloutOutput
+from relax.engine.rollout.sample import Sample
 from relax.errors import EngineMismatch, RelaxError
-from relax.events.types import Mode
+
+Load: TypeAlias = Callable[[int], Sequence[Sample]]
+"""Gives the samples of a rollout, by its number; blocks while it reads."""
 
 
 class Feed:
@@ -25,7 +28,11 @@ class Feed:
         arguments: Of the run.
         workers: The run's actors.
         chronicle: Where what is generated is shown as it comes.
-        plan: Mode of the run.
+        can_wait: Whether the run may wait for a dump that is missing.
+
+    Attributes:
+        load: Gives the samples of a rollout in the place of the rollout function; None
+            generates.
     """
 
     def __init__(
@@ -34,12 +41,14 @@ class Feed:
         *,
         workers: Workers,
         chronicle: Chronicle,
-        plan: StagePlan,
+        can_wait: bool,
+        load: Load | None,
     ) -> None:
+        self.load = load
         self._arguments = arguments
         self._runner = workers.runner
         self._log = chronicle.log
-        self._plan = plan
+        self._can_wait = can_wait
         self._follower = Follower(
             workers.runner,
             recorder=chronicle.recorder,
@@ -55,8 +64,8 @@ class Feed:
             StageHeldError: A dump is missing or does not fit; the run waits for it.
             RelaxError: Likewise where nobody can reach the run; or generation failed.
         """
-        if self._plan.mode is Mode.TRAIN_ONLY:
-            return await self._loaded(rollout.rollout_id)
+        if self.load is not None:
+            return await self._loaded(self.load, rollout.rollout_id)
         output = await self._generated(rollout)
         if not output.samples:
             raise EngineMismatch(
@@ -75,13 +84,11 @@ class Feed:
         output: RolloutOutput = work.result()
         return output
 
-    async def _loaded(self, rollout_id: int) -> RolloutOutput:
+    async def _loaded(self, load: Load, rollout_id: int) -> RolloutOutput:
         try:
-            samples = await asyncio.to_thread(
-                load_for_training, self._arguments, rollout_id
-            )
+            samples = await asyncio.to_thread(load, rollout_id)
         except RelaxError as error:
-            if not self._plan.can_wait:
+            if not self._can_wait:
                 raise
             self._log.error(str(error))
             raise StageHeldError(error) from error

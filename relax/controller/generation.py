@@ -13,7 +13,7 @@ from relax.controller.rollout import RolloutInHand
 from relax.controller.runlog import RunLog
 from relax.engine.rollout.runner import ProgressReport
 from relax.engine.rollout.sample import Sample
-from relax.events.append import EventWriter
+from relax.events.append import EventSink
 from relax.events.types import RolloutProgress
 from relax.observe.sample_rows import sample_rows
 
@@ -38,7 +38,7 @@ class Follower:
         runner: Any,
         *,
         recorder: Recorder,
-        events: EventWriter,
+        events: EventSink,
         log: RunLog,
         reward_key: str | None,
     ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Protocol
 
 from relax.control.protocol import Stacks
-from relax.controller.state import RunStage
+from relax.controller.state import CarryOut, RunStage
 from relax.errors import RelaxError
+from relax.events.types import StageFinished
 from relax.measure.reduction import Metrics
 
 
@@ -31,16 +33,26 @@ class StageResult:
     """What a stage gives back to the loop.
 
     Attributes:
-        metrics: What it measured; stop conditions look at these.
+        metrics: What it measured.
         passes: Which forward pass each column came from.
-        record: The stage file written, relative to the run folder.
+        record: The stage file, relative to the run folder, once it is written; None
+            when there is none.
         verdicts: ``(rule id, status)`` given at this safe point.
+        also: What else stop conditions look at: how long it took, and optimizer steps
+            after the first.
     """
 
     metrics: Metrics = dataclasses.field(default_factory=dict)
     passes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    record: str = ""
+    record: Future[str] | None = None
     verdicts: tuple[tuple[str, str], ...] = ()
+    also: tuple[Metrics, ...] = ()
+
+    def with_record(self, finished: StageFinished) -> StageFinished:
+        """Waits for the stage's record and names it; one the disk refused is not."""
+        if self.record is None or self.record.exception() is not None:
+            return finished
+        return dataclasses.replace(finished, record=self.record.result())
 
 
 class Hands(Protocol):
@@ -48,6 +60,17 @@ class Hands(Protocol):
 
     async def run(self, order: RunStage, *, judge: bool) -> StageResult:
         """Runs one stage; ``judge`` asks to wait for the verdicts due after it."""
+        ...
+
+    async def carry_out(self, order: CarryOut) -> str:
+        """Carries an order out at a safe point.
+
+        Returns:
+            What was done, in a few words.
+
+        Raises:
+            RelaxError: It could not be done; nothing has changed.
+        """
         ...
 
     async def abort_generation(self) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from relax.control.protocol import (
     ActionState,
@@ -23,19 +24,23 @@ from relax.control.protocol import (
     Stacks,
 )
 from relax.controller.hands import Hands, StageHeldError, StageResult
+from relax.controller.ledger import CommandLedger
 from relax.controller.machine import after_stage, react, refusal
 from relax.controller.state import (
+    ENDING,
     AbortGeneration,
     Answer,
+    CarryOut,
     Command,
     ControllerState,
     Done,
+    ErrandEnded,
+    Failed,
     Finish,
     HurryUp,
     Input,
     Instruction,
     Pause,
-    Phase,
     Resume,
     RunStage,
     SetStops,
@@ -47,15 +52,16 @@ from relax.controller.state import (
 from relax.controller.stops import StopConditions
 from relax.controller.stopwatch import StageClock
 from relax.controller.watch import StageWatch
-from relax.errors import ArgumentError, InternalError
+from relax.errors import ArgumentError, InternalError, RelaxError
 from relax.events.append import EventWriter
+from relax.events.encoding import as_aside
 from relax.events.types import (
-    Commanded,
     CommandKind,
     CommandPhase,
     Continued,
     Heartbeat,
     Paused,
+    Payload,
     StageFinished,
     StageStarted,
     StopConditionsSet,
@@ -63,6 +69,8 @@ from relax.events.types import (
 
 HEARTBEAT_SECONDS = 5.0
 STOP_GRACE_SECONDS = 10.0
+
+_Result = TypeVar("_Result")
 
 
 class StageKilledError(Exception):
@@ -98,11 +106,11 @@ class Controller:
         self._stops = stops
         self._pause_limit = pause_limit
         self._pause_timer: asyncio.TimerHandle | None = None
-        self._orders: asyncio.Queue[RunStage | Finish] = asyncio.Queue()
+        self._orders: asyncio.Queue[RunStage | CarryOut | Finish] = asyncio.Queue()
         self._clock = StageClock()
-        self._watch = StageWatch(self._clock, hands=hands, events=events)
-        self._accepted: dict[str, float] = {}
-        self._stage_task: asyncio.Task[StageResult] | None = None
+        self._watch = StageWatch(self._clock, hands=hands, events=events, run=run_id)
+        self._ledger = CommandLedger(events)
+        self._stage_task: asyncio.Task[Any] | None = None
         self._stage_began = 0.0
         self._paused_at = 0.0
         self._background: set[asyncio.Task[None]] = set()
@@ -120,57 +128,79 @@ class Controller:
         heart = asyncio.create_task(self._beat())
         try:
             self._react(Started())
-            while isinstance(order := await self._orders.get(), RunStage):
-                try:
-                    result = await self._run_stage(order)
-                except StageHeldError as held:
-                    self._react(StageHeld(why=str(held)))
-                    continue
-                hit = self._stops.hit(
-                    following=after_stage(self.state),
-                    metrics=result.metrics,
-                    verdicts=result.verdicts,
-                )
-                self._react(StageEnded(hit=hit))
+            while not isinstance(order := await self._orders.get(), Finish):
+                if isinstance(order, RunStage):
+                    self._react(await self._stage(order))
+                else:
+                    self._react(await self._errand(order))
             return order.why
         finally:
             heart.cancel()
 
-    async def _run_stage(self, order: RunStage) -> StageResult:
-        self._events.append(
-            StageStarted(rollout_id=order.rollout_id, stage=order.stage)
+    async def _stage(self, order: RunStage) -> StageEnded | StageHeld:
+        try:
+            result = await self._run_stage(order)
+        except StageHeldError as held:
+            return StageHeld(why=str(held))
+        hit = self._stops.hit(
+            following=after_stage(self.state),
+            metrics=(result.metrics, *result.also),
+            verdicts=result.verdicts,
         )
+        return StageEnded(hit=hit)
+
+    async def _errand(self, order: CarryOut) -> ErrandEnded:
+        what = f"{order.errand.kind} of {order.errand.by}"
+        try:
+            did = await self._until_done(self._hands.carry_out(order), what)
+        except (RelaxError, StageHeldError) as error:
+            return ErrandEnded(failed=str(error))
+        return ErrandEnded(did=did)
+
+    async def _run_stage(self, order: RunStage) -> StageResult:
+        started = StageStarted(rollout_id=order.rollout_id, stage=order.stage)
+        self._events.append(_told(started, order.aside))
         began = self._stage_began = time.monotonic()
         judge = self.state.walk or self._stops.on_verdicts
-        task = asyncio.create_task(self._hands.run(order, judge=judge))
-        self._stage_task = task
         watch = asyncio.create_task(self._watch.follow(order, began=began))
         try:
-            result = await task
-        except asyncio.CancelledError as error:
-            if not task.cancelled() or self.state.phase is not Phase.STOPPING:
-                raise
-            raise StageKilledError(
-                f"{order.stage} of rollout {order.rollout_id}"
-            ) from error
+            result = await self._until_done(
+                self._hands.run(order, judge=judge),
+                f"{order.stage} of rollout {order.rollout_id}",
+            )
         finally:
             watch.cancel()
-            self._stage_task = None
         seconds = time.monotonic() - began
-        self._clock.add(order.stage, seconds)
-        self._events.append(
-            StageFinished(
-                rollout_id=order.rollout_id,
-                stage=order.stage,
-                seconds=seconds,
-                memory_bytes=self._hands.memory_bytes(),
-                metrics=result.metrics,
-                passes=result.passes,
-                record=result.record,
-            ),
-            sync=True,
+        if not order.aside:
+            self._clock.add(order.stage, seconds)
+        finished = StageFinished(
+            rollout_id=order.rollout_id,
+            stage=order.stage,
+            seconds=seconds,
+            memory_bytes=self._hands.memory_bytes(),
+            metrics=result.metrics,
+            passes=result.passes,
+        )
+        # No reader hears of a record, or of a pause after it, before the file is there.
+        self._events.append_made(
+            lambda: _told(result.with_record(finished), order.aside), sync=True
         )
         return result
+
+    async def _until_done(
+        self, work: Coroutine[Any, Any, _Result], what: str
+    ) -> _Result:
+        """Awaits what runs between two safe points; a stop may end it by force."""
+        task = asyncio.create_task(work)
+        self._stage_task = task
+        try:
+            return await task
+        except asyncio.CancelledError as error:
+            if not task.cancelled() or self.state.phase not in ENDING:
+                raise
+            raise StageKilledError(what) from error
+        finally:
+            self._stage_task = None
 
     async def _beat(self) -> None:
         while True:
@@ -194,6 +224,7 @@ class Controller:
             stage=request.seen.stage,
             conditions=request.conditions,
             target=request.target,
+            order=request.order,
         )
         answer = self._react(command)
         if answer is None:
@@ -205,6 +236,16 @@ class Controller:
         kind = CommandKind.KILL if at_once else CommandKind.STOP
         if not refusal(self.state, kind):
             self._react(Command(id=f"signal-{time.time_ns()}", kind=kind, by=by))
+
+    def over(self, *, failed: str = "") -> None:
+        """All processes are gone: now the stop that was asked for is done.
+
+        Args:
+            failed: Why the run ended otherwise.
+        """
+        phase = CommandPhase.FAILED if failed else CommandPhase.DONE
+        for wish in self.state.ending:
+            self._ledger.ended(wish, phase, failed)
 
     def status(self) -> RunStatus:
         """The run as it is now (`relax.control.server.Commanded`)."""
@@ -219,7 +260,9 @@ class Controller:
             num_rollout=state.num_rollout,
             stage=state.stage,
             stage_seconds=time.monotonic() - self._stage_began if running else 0.0,
-            pending=(state.wish.command_id,) if state.wish else (),
+            pending=_pending(state),
+            busy=f"{state.errand.kind} of {state.errand.by}" if state.errand else "",
+            excursion=state.excursion.name if state.excursion else "",
             stop_conditions=state.stops,
             actions={kind.value: self._action(kind) for kind in CommandKind},
             processes=dict(self._hands.processes()),
@@ -240,7 +283,7 @@ class Controller:
 
     def _carry_out(self, instruction: Instruction) -> CommandAnswer | None:
         match instruction:
-            case RunStage() | Finish():
+            case RunStage() | CarryOut() | Finish():
                 self._orders.put_nowait(instruction)
             case Answer():
                 return self._answer(instruction)
@@ -260,9 +303,11 @@ class Controller:
                     )
                 )
             case Done():
-                self._ended(instruction, CommandPhase.DONE)
+                self._ledger.ended(instruction, CommandPhase.DONE, instruction.did)
+            case Failed():
+                self._ledger.ended(instruction, CommandPhase.FAILED, instruction.why)
             case Withdrawn():
-                self._ended(instruction, CommandPhase.WITHDRAWN)
+                self._ledger.ended(instruction, CommandPhase.WITHDRAWN, "")
             case SetStops():
                 self._stops.set(instruction.conditions)
                 self._events.append(
@@ -275,23 +320,11 @@ class Controller:
         return None
 
     def _answer(self, answer: Answer) -> CommandAnswer:
-        command = answer.command
-        phase = CommandPhase.ACCEPTED if answer.accepted else CommandPhase.REFUSED
-        self._events.append(
-            Commanded(
-                command_id=command.id,
-                kind=command.kind,
-                phase=phase,
-                by=command.by,
-                reason=answer.reason,
-            )
-        )
-        if answer.accepted:
-            self._accepted[command.id] = time.monotonic()
+        self._ledger.answered(answer)
         state = self.state
         waits_for = f"after {state.stage} of rollout {state.rollout_id}"
         return CommandAnswer(
-            id=command.id,
+            id=answer.command.id,
             accepted=answer.accepted,
             reason=answer.reason,
             waits_for=waits_for if answer.waits else "",
@@ -303,18 +336,6 @@ class Controller:
         if median is None:
             return None
         return max(0.0, median - (time.monotonic() - self._stage_began))
-
-    def _ended(self, command: Done | Withdrawn, phase: CommandPhase) -> None:
-        accepted = self._accepted.pop(command.command_id, time.monotonic())
-        self._events.append(
-            Commanded(
-                command_id=command.command_id,
-                kind=command.kind,
-                phase=phase,
-                by=command.by,
-                seconds=time.monotonic() - accepted,
-            )
-        )
 
     def _limit_pause(self) -> None:
         if self._pause_limit is None:
@@ -333,6 +354,7 @@ class Controller:
             after=state.last,
             why=pause.why,
             by=pause.by,
+            excursion=state.excursion.name if state.excursion else "",
         )
 
     async def _hurry(self, *, at_once: bool) -> None:
@@ -346,3 +368,13 @@ class Controller:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _told(payload: Payload, aside: str) -> Payload:
+    return as_aside(aside, payload) if aside else payload
+
+
+def _pending(state: ControllerState) -> tuple[str, ...]:
+    """Ids of commands that wait for a safe point, or are being carried out there."""
+    waiting = (state.wish, state.errand, *state.errands)
+    return tuple(one.command_id for one in waiting if one is not None)

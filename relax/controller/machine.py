@@ -8,18 +8,38 @@ feeding a run's inputs again gives the same controller. `loop.py` only carries o
                       pause, step,│   │ continue, step
                       stop, walk  ▼   │
                                  Pause
+
+Errands (dumps, replays, other modes) are carried out one after the other where the run
+stands at a safe point, whether it pauses there or not.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from relax.controller.errands import (
+    ERRANDS,
+    NEEDS_DATA,
+    aside_of,
+    first_aside_rollout,
+    is_move,
+    moved,
+    order_refusal,
+    with_errand,
+)
+from relax.controller.refusals import STEPS, refusal, stale
 from relax.controller.state import (
+    ENDING,
     AbortGeneration,
     Answer,
+    CarryOut,
     Command,
     ControllerState,
     Done,
+    Errand,
+    ErrandEnded,
+    Excursion,
+    Failed,
     Finish,
     HurryUp,
     Input,
@@ -39,7 +59,7 @@ from relax.controller.state import (
 from relax.errors import InternalError
 from relax.events.types import CommandKind, Stage
 
-_STEPS = (CommandKind.STEP_STAGE, CommandKind.STEP_ROLLOUT)
+__all__ = ["after_stage", "react", "refusal"]
 
 
 def react(state: ControllerState, happened: Input) -> Outcome:
@@ -62,28 +82,10 @@ def react(state: ControllerState, happened: Input) -> Outcome:
             return _stage_ended(state, hit=happened.hit)
         case StageHeld():
             return _stage_held(state, why=happened.why)
+        case ErrandEnded():
+            return _errand_ended(state, happened)
         case Command():
             return _command(state, happened)
-
-
-def refusal(state: ControllerState, kind: CommandKind) -> str:
-    """Why a command is not possible now; '' when it is."""
-    if state.phase is Phase.ENDED:
-        return "the run has ended"
-    if state.phase is Phase.STOPPING and kind is not CommandKind.KILL:
-        return "the run is stopping"
-    match kind:
-        case CommandKind.PAUSE:
-            return _pause_refusal(state)
-        case CommandKind.CONTINUE | CommandKind.STEP_STAGE | CommandKind.STEP_ROLLOUT:
-            return _resume_refusal(state, kind)
-        case CommandKind.ABORT_GENERATION:
-            generating = state.phase is Phase.RUNNING and state.stage is Stage.GENERATE
-            return "" if generating else "nothing is being generated"
-        case CommandKind.WITHDRAW:
-            return "" if state.wish else "no command waits for a safe point"
-        case _:
-            return ""
 
 
 def after_stage(state: ControllerState) -> tuple[int, Stage]:
@@ -95,48 +97,116 @@ def after_stage(state: ControllerState) -> tuple[int, Stage]:
 
 
 def _started(state: ControllerState) -> Outcome:
-    if state.phase is Phase.STOPPING:
+    if state.phase in ENDING:
         return _finish(state, "stopped")
     if state.phase is not Phase.STARTING:
         raise InternalError(f"a run that is {state.phase} cannot start")
-    if state.rollout_id >= state.num_rollout:
-        return _finish(state, "done")
-    if state.wish:
-        return _pause(state, "")
-    return _run(state)
+    running = replace(state, phase=Phase.RUNNING)
+    if state.needs_data:
+        return _safe_point(running, held=NEEDS_DATA)
+    return _safe_point(running, held="" if state.wish else None)
 
 
 def _stage_ended(state: ControllerState, *, hit: str) -> Outcome:
-    if state.phase not in (Phase.RUNNING, Phase.STOPPING):
+    if state.phase not in (Phase.RUNNING, *ENDING):
         raise InternalError(f"a stage ended while the run was {state.phase}")
     rollout_id, stage = after_stage(state)
-    over = rollout_id >= state.num_rollout
-    stopping = state.phase is Phase.STOPPING
     ended = replace(
         state,
         last=state.stage,
         last_rollout=state.rollout_id,
         rollout_id=rollout_id,
         stage=stage,
+        excursion=_counted(state, over=rollout_id > state.rollout_id),
     )
-    if stopping:
+    if state.phase in ENDING:
         return _finish(ended, "stopped")
+    held = None
+    if _step_is_due(ended) or hit:
+        held = hit
+    elif state.walk and _walk_stops_after(state):
+        held = "walk"
+    return _safe_point(ended, held=held)
+
+
+def _counted(state: ControllerState, *, over: bool) -> Excursion | None:
+    """The excursion, with one more rollout over."""
+    excursion = state.excursion
+    if excursion is None or not over:
+        return excursion
+    return replace(excursion, step=excursion.step + 1)
+
+
+def _safe_point(state: ControllerState, *, held: str | None) -> Outcome:
+    """Errands first; then the run pauses, ends or goes on."""
+    here = replace(state, held=held)
+    return _next_errand(here) if here.errands else _leave(here)
+
+
+def _leave(state: ControllerState) -> Outcome:
+    over = state.rollout_id >= state.num_rollout and state.excursion is None
     if over:
-        return _finish(ended, "done")
-    due = _step_is_due(ended)
-    if due or hit:
-        return _pause(ended, hit)
-    if state.walk and _walk_stops_after(state):
-        return _pause(ended, "walk")
-    return _run(ended)
+        return _finish(state, "done")
+    # A pause that was asked for while errands were carried out holds here too.
+    if state.held is not None or _step_is_due(state):
+        return _pause(state, state.held or "")
+    return _run(state)
+
+
+def _next_errand(state: ControllerState) -> Outcome:
+    first, *others = state.errands
+    order = CarryOut(errand=first, rollout_id=first_aside_rollout(state))
+    return replace(state, errand=first, errands=tuple(others)), (order,)
+
+
+def _errand_ended(state: ControllerState, ended: ErrandEnded) -> Outcome:
+    errand = state.errand
+    if errand is None:
+        raise InternalError("an errand ended that nobody sent")
+    report = _report(errand, ended)
+    free = replace(state, errand=None)
+    after = free if ended.failed else moved(free, errand)
+    if after.phase in ENDING:
+        after, rest = _finish(after, "stopped")
+    elif is_move(errand) and not ended.failed:
+        after, rest = _at_new_place(after, errand)
+    elif after.errands:
+        after, rest = _next_errand(after)
+    elif free.needs_data and not after.needs_data:
+        after, rest = _run(after)
+        rest = (Resume(by=errand.by), *rest)
+    elif after.phase is Phase.PAUSED:
+        rest = ()
+    else:
+        after, rest = _leave(after)
+    return after, (report, *rest)
+
+
+def _at_new_place(state: ControllerState, errand: Errand) -> Outcome:
+    """A change of mode ends at a pause, so that a person sees where the run is."""
+    excursion = state.excursion
+    why = f"excursion {excursion.name}" if excursion else "back from an excursion"
+    paused = replace(state, phase=Phase.PAUSED, why=why, by=errand.by, held=None)
+    pause = Pause(why=why, by=errand.by)
+    if not paused.errands:
+        return paused, (pause,)
+    busy, orders = _next_errand(paused)
+    return busy, (pause, *orders)
+
+
+def _report(errand: Errand, ended: ErrandEnded) -> Done | Failed:
+    command_id, kind, by = errand.command_id, errand.kind, errand.by
+    if ended.failed:
+        return Failed(command_id=command_id, kind=kind, by=by, why=ended.failed)
+    return Done(command_id=command_id, kind=kind, by=by, did=ended.did)
 
 
 def _stage_held(state: ControllerState, *, why: str) -> Outcome:
-    if state.phase is Phase.STOPPING:
+    if state.phase in ENDING:
         return _finish(state, "stopped")
     if state.phase is not Phase.RUNNING:
         raise InternalError(f"a stage was held while the run was {state.phase}")
-    return _pause(state, why)
+    return _safe_point(state, held=why)
 
 
 def _step_is_due(state: ControllerState) -> bool:
@@ -160,8 +230,11 @@ def _walk_stops_after(state: ControllerState) -> bool:
 
 
 def _run(state: ControllerState) -> Outcome:
-    running = replace(state, phase=Phase.RUNNING, why="", by="")
-    return running, (RunStage(rollout_id=state.rollout_id, stage=state.stage),)
+    running = replace(state, phase=Phase.RUNNING, why="", by="", held=None)
+    order = RunStage(
+        rollout_id=state.rollout_id, stage=state.stage, aside=aside_of(state)
+    )
+    return running, (order,)
 
 
 def _pause(state: ControllerState, why: str) -> Outcome:
@@ -171,21 +244,34 @@ def _pause(state: ControllerState, why: str) -> Outcome:
     if wish is not None:
         done = (Done(command_id=wish.command_id, kind=wish.kind, by=wish.by),)
         by = wish.by
-        why = why or ("step" if wish.kind in _STEPS else "command")
-    paused = replace(state, phase=Phase.PAUSED, wish=None, why=why, by=by)
+        why = why or ("step" if wish.kind in STEPS else "command")
+    paused = replace(state, phase=Phase.PAUSED, wish=None, why=why, by=by, held=None)
     return paused, (Pause(why=why, by=by), *done)
 
 
 def _finish(state: ControllerState, why: str) -> Outcome:
-    done: tuple[Instruction, ...] = ()
-    if (wish := state.wish) is not None:
-        done = (Withdrawn(command_id=wish.command_id, kind=wish.kind, by=wish.by),)
-    ended = replace(state, phase=Phase.ENDED, wish=None)
-    return ended, (*done, Finish(why=why))
+    ended = replace(state, phase=Phase.ENDED, wish=None, errands=())
+    return ended, (*_taken_back(state), Finish(why=why))
+
+
+def _taken_back(state: ControllerState, *, by: str = "") -> tuple[Instruction, ...]:
+    """Everything that waits is withdrawn."""
+    return tuple(
+        Withdrawn(command_id=one.command_id, kind=one.kind, by=by or one.by)
+        for one in _waiting(state)
+    )
+
+
+def _waiting(state: ControllerState) -> list[Wish | Errand]:
+    """What waits for a safe point: a pause or step, and then the errands."""
+    wishes: list[Wish | Errand] = [] if state.wish is None else [state.wish]
+    return [*wishes, *state.errands]
 
 
 def _command(state: ControllerState, command: Command) -> Outcome:
-    reason = _stale(state, command) or refusal(state, command.kind)
+    reason = stale(state, command) or refusal(state, command.kind)
+    if not reason and command.kind in ERRANDS:
+        reason = order_refusal(state, command.order)
     if reason:
         return state, (Answer(command=command, accepted=False, reason=reason),)
     match command.kind:
@@ -207,6 +293,18 @@ def _command(state: ControllerState, command: Command) -> Outcome:
             return state, (answer, AbortGeneration(), _done(command))
         case CommandKind.STOP | CommandKind.KILL:
             return _accept_stop(state, command)
+        case CommandKind.DUMP | CommandKind.REPLAY | CommandKind.MODE:
+            return _accept_errand(state, command)
+
+
+def _accept_errand(state: ControllerState, command: Command) -> Outcome:
+    waiting = with_errand(state, command)
+    at_once = state.phase is Phase.PAUSED and state.errand is None
+    answer = Answer(command=command, accepted=True, waits=not at_once)
+    if not at_once:
+        return waiting, (answer,)
+    busy, orders = _next_errand(waiting)
+    return busy, (answer, *orders)
 
 
 def _done(command: Command) -> Done:
@@ -225,7 +323,7 @@ def _accept_wish(state: ControllerState, command: Command) -> Outcome:
 
 
 def _accept_resume(state: ControllerState, command: Command) -> Outcome:
-    step = command.kind in _STEPS
+    step = command.kind in STEPS
     answer = Answer(command=command, accepted=True, waits=step)
     # A continue means "go": it ends the walk's own stops only one at a time.
     running, run = _run(state)
@@ -235,62 +333,35 @@ def _accept_resume(state: ControllerState, command: Command) -> Outcome:
 
 def _accept_stop(state: ControllerState, command: Command) -> Outcome:
     answer = Answer(command=command, accepted=True)
+    wish = Wish(command_id=command.id, kind=command.kind, by=command.by)
+    # Nobody has done it before the run is over: the loop tells when that is.
+    ending = replace(state, ending=(*state.ending, wish))
     at_once = command.kind is CommandKind.KILL
-    if state.phase is Phase.PAUSED:
-        ended, finish = _finish(state, "stopped")
-        return ended, (answer, Resume(by=command.by), _done(command), *finish)
-    taken: tuple[Instruction, ...] = ()
-    if (wish := state.wish) is not None:
-        taken = (Withdrawn(command_id=wish.command_id, kind=wish.kind, by=command.by),)
-    stopping = replace(state, phase=Phase.STOPPING, wish=None, by=command.by)
-    return stopping, (answer, *taken, _done(command), HurryUp(at_once=at_once))
+    if state.phase is Phase.PAUSED and state.errand is None:
+        ended, finish = _finish(ending, "stopped")
+        return ended, (answer, Resume(by=command.by), *finish)
+    taken = _taken_back(state, by=command.by)
+    stopping = replace(
+        ending,
+        phase=Phase.KILLING if at_once else Phase.STOPPING,
+        wish=None,
+        errands=(),
+        by=command.by,
+    )
+    return stopping, (answer, *taken, HurryUp(at_once=at_once))
 
 
 def _withdraw(state: ControllerState, command: Command) -> Outcome:
-    wish = state.wish
-    if wish is None or (command.target and wish.command_id != command.target):
+    named = [w for w in _waiting(state) if command.target in ("", w.command_id)]
+    if not named:
         reason = "that command does not wait any more"
         return state, (Answer(command=command, accepted=False, reason=reason),)
+    newest = named[-1]
+    left = replace(
+        state,
+        wish=None if newest is state.wish else state.wish,
+        errands=tuple(errand for errand in state.errands if errand is not newest),
+    )
     answer = Answer(command=command, accepted=True)
-    taken = Withdrawn(command_id=wish.command_id, kind=wish.kind, by=command.by)
-    return replace(state, wish=None), (answer, taken, _done(command))
-
-
-def _pause_refusal(state: ControllerState) -> str:
-    if state.phase is Phase.PAUSED:
-        return "the run is paused already"
-    if state.wish is not None:
-        return (
-            f"a {state.wish.kind} by {state.wish.by} waits for the safe point already"
-        )
-    return ""
-
-
-def _resume_refusal(state: ControllerState, kind: CommandKind) -> str:
-    if state.phase is Phase.PAUSED:
-        return ""
-    if state.wish is not None:
-        return f"a {state.wish.kind} by {state.wish.by} has not reached its safe point"
-    what = "continue" if kind is CommandKind.CONTINUE else "step"
-    return f"the run is {state.phase}, there is nothing to {what}; pause it first"
-
-
-def _stale(state: ControllerState, command: Command) -> str:
-    if command.attempt is not None and command.attempt != state.attempt:
-        return f"the run is at attempt {state.attempt} now, not {command.attempt}"
-    if command.mode is not None and command.mode != state.mode:
-        return f"the run is in {state.mode} mode now, not {command.mode}"
-    # Only what resumes depends on the very place: a pause or stop is right anywhere.
-    if (
-        command.kind not in (CommandKind.CONTINUE, *_STEPS)
-        or state.phase is not Phase.PAUSED
-    ):
-        return ""
-    seen = (command.rollout_id, command.stage)
-    now = (state.rollout_id, str(state.stage))
-    if None not in seen and seen != now:
-        return (
-            f"the run is before {now[1]} of rollout {now[0]} now, not before "
-            f"{seen[1]} of rollout {seen[0]}"
-        )
-    return ""
+    taken = Withdrawn(command_id=newest.command_id, kind=newest.kind, by=command.by)
+    return left, (answer, taken, _done(command))

@@ -6,11 +6,9 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from relax.arguments import Arguments
-from relax.arguments.dump_template import DumpTemplate
 from relax.backends.ray_border import answer
 from relax.backends.training import (
     AdvantageReport,
@@ -18,17 +16,18 @@ from relax.backends.training import (
     micro_batches,
     train_rows,
 )
-from relax.control.protocol import Stacks
 from relax.controller.chronicle import Chronicle
 from relax.controller.evaluation import evaluate
-from relax.controller.feed import Feed
+from relax.controller.feed import Feed, Load
 from relax.controller.hands import StageResult
 from relax.controller.modes import StagePlan
+from relax.controller.recorder import RecordsInTurn
 from relax.controller.rollout import (
     RolloutInHand,
     statistics_columns,
     trainable_samples,
 )
+from relax.controller.saving import Checkpoints
 from relax.controller.state import RunStage
 from relax.controller.trainers import call_trainers, hand_out, joined_rows
 from relax.controller.workers import Workers
@@ -60,13 +59,15 @@ BUCKET_BYTES = 512 * 1024 * 1024
 
 
 class Stages:
-    """Carries out stages (`relax.controller.loop.Hands`).
+    """Carries out the stages of one mode; `relax.controller.run_hands` has them.
 
     Args:
         arguments: Of the run.
         workers: The run's actors, started.
         chronicle: Where all that happens is written down.
         plan: Mode and stages of the run.
+        load: Gives the samples of a rollout instead of the rollout function.
+        weights: Version and fingerprint of what the engines hold.
     """
 
     def __init__(
@@ -76,21 +77,37 @@ class Stages:
         workers: Workers,
         chronicle: Chronicle,
         plan: StagePlan,
+        load: Load | None = None,
+        weights: tuple[int, str] | None = None,
     ) -> None:
         self._arguments = arguments
         self._workers = workers
         self._events = chronicle.events
         self._log = chronicle.log
-        self._recorder = recorder = chronicle.recorder
+        recorder = chronicle.recorder
+        self._records = RecordsInTurn(recorder, log=chronicle.log)
         self._verdicts = chronicle.verdicts
         self._dumper = chronicle.dumper
         self._plan = plan
         self._reward_key = arguments.reward.reward_key
-        self._feed = Feed(arguments, workers=workers, chronicle=chronicle, plan=plan)
+        self._feed = Feed(
+            arguments,
+            workers=workers,
+            chronicle=chronicle,
+            can_wait=plan.can_wait,
+            load=load,
+        )
+        self._checkpoints = Checkpoints(
+            arguments,
+            workers=workers,
+            log=chronicle.log,
+            run_id=recorder.run_id,
+            attempt=recorder.attempt,
+        )
         self._drill = arguments.debug.inject_fault
         opened = workers.trainer_opened
-        self._version = opened.weights_version if opened else 0
-        self._fingerprint = ""
+        at_start = (opened.weights_version if opened else 0, "")
+        self._version, self._fingerprint = weights or at_start
         self._first_rollout = recorder.first_rollout
         self._rollout = self._begin(recorder.first_rollout - 1)
         self._methods: Mapping[Stage, Callable[[int], Awaitable[StageResult]]] = {
@@ -112,34 +129,34 @@ class Stages:
             if idle
             else await self._methods[order.stage](order.rollout_id)
         )
-        timed = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
+        timed: Metrics = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
         _refuse_other_weights(result.metrics, drill=bool(self._drill))
+        also: tuple[Metrics, ...] = (*result.also, timed)
         last = order.stage is self._plan.stages[-1]
         if last and order.rollout_id >= self._first_rollout:
-            self._finish_rollout(order.rollout_id)
-        return dataclasses.replace(result, verdicts=given)
+            also += (self._finish_rollout(order.rollout_id),)
+        return dataclasses.replace(result, verdicts=given, also=also)
+
+    @property
+    def weights(self) -> tuple[int, str]:
+        """Version and fingerprint of the weights that the next samples are made on."""
+        return self._version, self._fingerprint
+
+    @property
+    def last_stage(self) -> Stage:
+        """With which a rollout is over."""
+        return self._plan.stages[-1]
+
+    def feed_by(self, load: Load) -> None:
+        """From now on samples come from there."""
+        self._feed.load = load
 
     async def settle(self) -> None:
-        """Waits for verdicts that are still being given."""
+        """Waits for the last record, and for verdicts that are still being given."""
+        await self._records.settle()
         await self._verdicts.settle()
-
-    async def abort_generation(self) -> None:
-        """Aborts what is being generated; partial samples are kept."""
-        await answer(self._workers.runner.abort.remote(), worker="rollout-runner")
-
-    async def stacks(self) -> Stacks:
-        """Python stacks of all processes."""
-        return await self._workers.stacks()
-
-    def processes(self) -> Mapping[str, int]:
-        """``{name: pid}`` of the run's processes."""
-        return self._workers.processes()
-
-    def memory_bytes(self) -> Mapping[str, int]:
-        """Resident memory by process."""
-        return self._workers.memory_bytes()
 
     async def _generate(self, rollout_id: int) -> StageResult:
         total = self._arguments.data.num_rollout
@@ -164,9 +181,7 @@ class Stages:
     async def _reward(self, rollout_id: int) -> StageResult:
         rollout = self._rollout
         metrics = rollout_metrics(statistics_columns(rollout.samples, self._reward_key))
-        record = await self._write(StageFile.SAMPLES, rollout.columns)
-        if rollout.observed:
-            self._recorder.live(rollout).discard()
+        record = await self._records.begin(StageFile.SAMPLES, rollout.columns, rollout)
         trainable = trainable_samples(rollout.samples, self._reward_key)
         rollout.trainable = bool(trainable)
         await self._dumper.take_samples(rollout, trainable)
@@ -187,6 +202,8 @@ class Stages:
         }
         metrics = {**metrics, **counts}
         self._log.info(f"rollout {rollout_id}: {metric_values(metrics)}")
+        if self.last_stage is Stage.REWARD:
+            metrics |= await self._evaluation(rollout_id)
         return StageResult(metrics=metrics, record=record)
 
     async def _ref_log_probs(self, _rollout_id: int) -> StageResult:
@@ -204,16 +221,22 @@ class Stages:
             passes["entropy"] = reports[0].pass_id
         self._rollout.passes.update(passes)
         metrics = merge_metrics(report.metrics for report in reports)
+        if self._version == 0 and metric_values(metrics).get("logprob_ref/unequal"):
+            # Nothing was trained yet: passes made again say whose fault it is.
+            repeated = await self._all_trainers("repeated")
+            metrics = {**metrics, **merge_metrics(repeated)}
         return StageResult(metrics=metrics, passes=passes)
 
     async def _advantages(self, rollout_id: int) -> StageResult:
         reports: list[AdvantageReport] = await self._all_trainers("advantages")
         metrics = merge_metrics(report.metrics for report in reports)
-        record = ""
+        record = None
         if self._rollout.observed:
             rows = joined_rows([report.columns() for report in reports])
             aligned = self._rollout.add_columns(rows)
-            record = await self._write(StageFile.LOGPROBS, aligned)
+            record = await self._records.begin(
+                StageFile.LOGPROBS, aligned, self._rollout
+            )
         before = [m for m in self._rollout.metrics if "rollout/log_probs" in m]
         shown = metric_values(merge_metrics([*before, metrics]))
         self._log.info(f"rollout {rollout_id}: {_of_prefix(shown, 'rollout/')}")
@@ -236,12 +259,20 @@ class Stages:
                 )
             )
             self._log.info(f"step {number}: {metric_values(step.metrics)}")
+        if Stage.UPDATE_WEIGHTS not in self._plan.stages:
+            # No engine: the next samples are trained on by what was just made.
+            self._version += sum(not step.skipped for step in steps)
+            self._fingerprint = ""
         rows = joined_rows([train_rows(r, rollout_id=rollout_id) for r in reports])
-        record = await self._write(StageFile.TRAIN, rows)
+        record = await self._records.begin(StageFile.TRAIN, rows, self._rollout)
         await self._dump_ranks(rollout_id, reports)
-        await self._save_if_due(rollout_id)
+        await self._checkpoints.save_if_due(rollout_id)
         # The first step's metrics: a grad_norm or KL of one step is never averaged.
-        return StageResult(metrics=steps[0].metrics, record=record)
+        return StageResult(
+            metrics=steps[0].metrics,
+            record=record,
+            also=tuple(step.metrics for step in steps[1:]),
+        )
 
     async def _dump_ranks(
         self, rollout_id: int, reports: Sequence[Sequence[StepReport]]
@@ -253,9 +284,19 @@ class Stages:
             rollout_id,
             columns=dict(enumerate(columns)),
             micro_batches=[b for steps in reports for b in micro_batches(steps)],
+            steps=[step.metrics for step in reports[0]],
         )
 
     async def _update_weights(self, rollout_id: int) -> StageResult:
+        measured = await self.push_weights(rollout_id)
+        return StageResult(metrics={**measured, **await self._evaluation(rollout_id)})
+
+    async def push_weights(self, rollout_id: int) -> Metrics:
+        """Brings the trainer's weights to the engines.
+
+        Args:
+            rollout_id: The rollout after which it happens.
+        """
         began = time.monotonic()
         exports = await self._all_trainers("export", bucket_bytes=BUCKET_BYTES)
         export = exports[0]
@@ -284,12 +325,11 @@ class Stages:
             sync=True,
         )
         wrong = [found for found in held if found != export.fingerprint]
-        measured: Metrics = {
+        return {
             "perf/update_weights_bytes": Sum(export.num_bytes),
             "weights/tensors": Gauge(export.tensors),
             "weights/engines_unequal": Gauge(len(wrong)),
         }
-        return StageResult(metrics={**measured, **await self._evaluation(rollout_id)})
 
     async def _evaluation(self, rollout_id: int) -> Metrics:
         run = self._arguments.run
@@ -312,33 +352,11 @@ class Stages:
             fingerprint=self._fingerprint,
         )
 
-    async def _write(
-        self, stage_file: StageFile, rows: Mapping[str, Sequence[Any]]
-    ) -> str:
-        if not self._rollout.observed:
-            return ""
-        return await self._recorder.write(stage_file, rows, self._rollout)
-
     async def _all_trainers(self, method: str, *args: Any, **settings: Any) -> Any:
         """Calls a method on every rank; the first error in time wins."""
         return await call_trainers(self._workers, method, *args, **settings)
 
-    async def _save_if_due(self, rollout_id: int) -> None:
-        settings = self._arguments.checkpoint
-        last = rollout_id + 1 == self._arguments.data.num_rollout
-        every = settings.save_interval
-        if not last and (every is None or (rollout_id + 1) % every):
-            return
-        if settings.save is not None and every:
-            path = Path(settings.save) / f"rollout_{rollout_id:06d}"
-            await self._all_trainers("save", path)
-            self._log.info(f"Saved checkpoint to {path}")
-        if settings.save_hf is not None:
-            path = DumpTemplate(settings.save_hf).path(rollout_id=rollout_id)
-            await self._all_trainers("save_hf", path)
-            self._log.info(f"Saved Hugging Face checkpoint to {path}")
-
-    def _finish_rollout(self, rollout_id: int) -> None:
+    def _finish_rollout(self, rollout_id: int) -> Metrics:
         rollout = self._rollout
         seconds = time.monotonic() - rollout.began
         tokens = sum(sample.response_length for sample in rollout.samples)
@@ -361,6 +379,7 @@ class Stages:
         )
         shown = _of_prefix(metric_values(merged), "perf/")
         self._log.info(f"perf {rollout_id}: {shown}")
+        return perf
 
 
 def _refuse_other_weights(metrics: Metrics, *, drill: bool) -> None:

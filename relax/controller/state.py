@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from relax.control.orders import Order
 from relax.events.types import CommandKind, Mode, Stage
 
 FULL_STAGES = tuple(Stage)
@@ -21,7 +22,12 @@ class Phase(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     STOPPING = "stopping"
+    KILLING = "killing"
     ENDED = "ended"
+
+
+ENDING = (Phase.STOPPING, Phase.KILLING)
+"""A stage or an errand still runs, and the run ends with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +37,43 @@ class Wish:
     command_id: str
     kind: CommandKind
     by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errand:
+    """An accepted order that is carried out at a safe point.
+
+    Attributes:
+        name: Of its records, e.g. ``x2``; '' when it makes none.
+    """
+
+    command_id: str
+    kind: CommandKind
+    by: str
+    order: Order
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excursion:
+    """Where the run is while it is not where it belongs.
+
+    Attributes:
+        name: E.g. ``x2``.
+        step: Rollouts of it that are over.
+        mode, stages, rollout_id, stage, last, last_rollout, walk: Of the run itself, to
+            come back to.
+    """
+
+    name: str
+    mode: Mode
+    stages: tuple[Stage, ...]
+    rollout_id: int
+    stage: Stage
+    last: Stage | None
+    last_rollout: int | None
+    walk: bool
+    step: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +91,16 @@ class ControllerState:
         stops: Stop conditions in force, as their texts.
         walk: Stop at the guide's checks of the first rollout.
         why, by: Of the current pause.
+        ending: The stop, and the kill after it, that the run ends by; each is done when
+            all processes are gone.
+        errands: Orders that wait for a safe point, in turn.
+        errand: The order that is being carried out at this one.
+        held: What pauses the run once the errands of this safe point are done; None
+            when nothing does.
+        asides: Excursions and replays of this attempt so far.
+        excursion: None in the run itself.
+        needs_data: A train-only run for which nobody has chosen dumps yet.
+        has_reference: Whether there is a reference model to score with.
     """
 
     attempt: int
@@ -65,6 +118,14 @@ class ControllerState:
     walk: bool = False
     why: str = ""
     by: str = ""
+    ending: tuple[Wish, ...] = ()
+    errands: tuple[Errand, ...] = ()
+    errand: Errand | None = None
+    held: str | None = None
+    asides: int = 0
+    excursion: Excursion | None = None
+    needs_data: bool = False
+    has_reference: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,17 +160,39 @@ class Command:
     stage: str | None = None
     conditions: tuple[str, ...] = ()
     target: str = ""
+    order: Order | None = None
 
 
-Input: TypeAlias = Started | StageEnded | StageHeld | Command
+@dataclass(frozen=True, kw_only=True)
+class ErrandEnded:
+    """The errand is over: ``did`` says what was done, ``failed`` why it was not."""
+
+    did: str = ""
+    failed: str = ""
+
+
+Input: TypeAlias = Started | StageEnded | StageHeld | Command | ErrandEnded
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStage:
-    """Run this stage now."""
+    """Run this stage now; ``aside`` names the excursion's step that it is part of."""
 
     rollout_id: int
     stage: Stage
+    aside: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarryOut:
+    """Carry this errand out now; nothing else runs meanwhile.
+
+    Attributes:
+        rollout_id: The rollout that an excursion or a replay counts as.
+    """
+
+    errand: Errand
+    rollout_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +222,22 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A command was carried out."""
+    """A command was carried out; ``did`` says what was done, where that is news."""
 
     command_id: str
     kind: CommandKind
     by: str
+    did: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """An accepted command could not be carried out; nothing has changed."""
+
+    command_id: str
+    kind: CommandKind
+    by: str
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +276,7 @@ class Finish:
 
 
 Instruction: TypeAlias = (
-    RunStage | Pause | Resume | Answer | Done | Withdrawn | SetStops
-    | AbortGeneration | HurryUp | Finish
+    RunStage | CarryOut | Pause | Resume | Answer | Done | Failed | Withdrawn
+    | SetStops | AbortGeneration | HurryUp | Finish
 )  # fmt: skip
 Outcome: TypeAlias = tuple[ControllerState, tuple[Instruction, ...]]

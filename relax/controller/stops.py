@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from relax.arguments.metric_names import MetricNames
 from relax.arguments.pause import (
     AtStage,
     AtStart,
@@ -22,13 +24,17 @@ class StopConditions:
     Args:
         texts: As a person writes them (`relax.arguments.pause`).
         first_rollout: The first rollout of this attempt.
+        known: The metrics that conditions can be on.
 
     Raises:
-        ArgumentError: A text is not a stop condition.
+        ArgumentError: A text is not a stop condition, or one that never holds.
     """
 
-    def __init__(self, texts: Iterable[str], *, first_rollout: int) -> None:
+    def __init__(
+        self, texts: Iterable[str], *, first_rollout: int, known: MetricNames
+    ) -> None:
         self._first_rollout = first_rollout
+        self._known = known
         self._conditions: tuple[StopCondition, ...] = ()
         self.set(tuple(texts))
 
@@ -42,35 +48,46 @@ class StopConditions:
         """Whether any condition needs the verdicts before a safe point is left."""
         return any(isinstance(c, OnVerdict) for c in self._conditions)
 
-    @staticmethod
-    def check(texts: Iterable[str]) -> None:
-        """Raises `ArgumentError` if a text is not a stop condition."""
-        for text in texts:
-            parse_stop_condition(text)
+    def check(self, texts: Iterable[str]) -> tuple[StopCondition, ...]:
+        """Reads conditions without setting them.
+
+        Raises:
+            ArgumentError: A text is not a stop condition, or is on a metric that this
+                run does not have.
+        """
+        conditions = tuple(map(parse_stop_condition, texts))
+        self._known.check(conditions)
+        return conditions
 
     def set(self, texts: tuple[str, ...]) -> None:
         """Replaces all conditions.
 
         Raises:
-            ArgumentError: A text is not a stop condition.
+            ArgumentError: As `check`.
         """
-        self._conditions = tuple(map(parse_stop_condition, texts))
+        self._conditions = self.check(texts)
 
     def hit(
         self,
         *,
         following: tuple[int, Stage],
-        metrics: Metrics,
+        metrics: Sequence[Metrics],
         verdicts: Iterable[tuple[str, str]],
     ) -> str:
         """The first condition that holds, as its text; '' if none does.
 
         Args:
             following: ``(rollout_id, stage)`` that would run next.
-            metrics: What the stage that just ended measured.
+            metrics: What the stage that just ended measured, once a step when it makes
+                several.
             verdicts: ``(rule id, status)`` given since the last safe point.
         """
         given = frozenset(status for _, status in verdicts)
+        for measured in metrics:
+            self._known = self._known.with_measured(measured)
+        if following[0] > self._first_rollout:
+            # A whole rollout is over: the user's own hooks have told their names too.
+            self._known = replace(self._known, complete=True)
         for condition in self._conditions:
             if self._holds(condition, following, metrics, given):
                 return str(condition)
@@ -80,7 +97,7 @@ class StopConditions:
         self,
         condition: StopCondition,
         following: tuple[int, Stage],
-        metrics: Metrics,
+        metrics: Sequence[Metrics],
         given: frozenset[str],
     ) -> bool:
         match condition:
@@ -91,7 +108,8 @@ class StopConditions:
             case OnMetric():
                 return any(
                     condition.names(key) and condition.holds(metric.value)
-                    for key, metric in metrics.items()
+                    for measured in metrics
+                    for key, metric in measured.items()
                 )
             case OnVerdict():
                 return condition.verdict in given

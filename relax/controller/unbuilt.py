@@ -11,12 +11,7 @@ from relax.controller.announce import num_rollout
 from relax.errors import ArgumentError
 from relax.faults.drills import Drill
 
-_DEBUG = (
-    "dump_on",
-    "check_weight_update_equal",
-    "keep_weights",
-    "ray_address",
-)
+_DEBUG = ("ray_address",)
 
 
 def refuse_unbuilt(arguments: Arguments) -> None:

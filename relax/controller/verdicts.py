@@ -14,7 +14,7 @@ from relax.controller.rollout import RolloutInHand
 from relax.controller.runlog import RunLog
 from relax.controller.state import RunStage
 from relax.errors import WorkerError
-from relax.events.append import EventWriter
+from relax.events.append import EventSink
 from relax.events.types import Stage, VerdictGiven
 from relax.measure.reduction import merge_metrics
 from relax.triage.evidence import RolloutEvidence
@@ -49,7 +49,7 @@ class Verdicts:
         self,
         judge: Judge,
         *,
-        events: EventWriter,
+        events: EventSink,
         log: RunLog,
         arguments: Arguments,
         vocab_size: int,
@@ -62,6 +62,17 @@ class Verdicts:
         self._vocab_size = vocab_size
         self._run = run
         self._asked: set[asyncio.Task[Given]] = set()
+
+    def told_to(self, events: EventSink) -> Verdicts:
+        """The same judge, whose verdicts are told elsewhere."""
+        return Verdicts(
+            self._judge,
+            events=events,
+            log=self._log,
+            arguments=self._arguments,
+            vocab_size=self._vocab_size,
+            run=self._run,
+        )
 
     async def after(
         self, order: RunStage, rollout: RolloutInHand, *, wait: bool

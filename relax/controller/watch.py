@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from relax.controller.hands import Hands
 from relax.controller.state import RunStage
 from relax.controller.stopwatch import StageClock
 from relax.events.append import EventWriter
-from relax.events.types import StageSlow
+from relax.events.types import StageSlow, VerdictGiven
+from relax.observe.worker_process import cpu_seconds
+from relax.triage.hang import SlowStage, Standing, judge_slow_stage
+
+SECOND_LOOK_SECONDS = 1.0
 
 
 class StageWatch:
@@ -19,12 +25,16 @@ class StageWatch:
         clock: Knows how long the stages usually take.
         hands: Can ask the processes for their stacks.
         events: The event log.
+        run: The run as a command line would name it.
     """
 
-    def __init__(self, clock: StageClock, *, hands: Hands, events: EventWriter) -> None:
+    def __init__(
+        self, clock: StageClock, *, hands: Hands, events: EventWriter, run: str
+    ) -> None:
         self._clock = clock
         self._hands = hands
         self._events = events
+        self._run = run
 
     async def follow(self, order: RunStage, *, began: float) -> None:
         """Tells at three medians, then at twice that, four times …; until cancelled.
@@ -39,21 +49,71 @@ class StageWatch:
             return
         while True:
             await asyncio.sleep(limit - (time.monotonic() - began))
-            stacks = await self._hands.stacks()
+            look = await self._look()
             self._events.append(
                 StageSlow(
                     rollout_id=order.rollout_id,
                     stage=order.stage,
                     seconds=time.monotonic() - began,
                     median_seconds=median,
-                    places={
-                        name: innermost_place(text)
-                        for name, text in stacks.stacks.items()
-                        if name != "driver"
-                    },
+                    places=look.places,
                 )
             )
+            await asyncio.sleep(SECOND_LOOK_SECONDS)
+            slow = SlowStage(
+                rollout_id=order.rollout_id,
+                stage=order.stage,
+                seconds=time.monotonic() - began,
+                median_seconds=median,
+                standings=_standings(look, await self._look()),
+                run=self._run,
+            )
+            self._events.append(
+                VerdictGiven(
+                    rollout_id=order.rollout_id,
+                    stage=order.stage,
+                    verdict=judge_slow_stage(slow).to_json(),
+                ),
+                sync=True,
+            )
             limit *= 2
+
+    async def _look(self) -> _Look:
+        stacks = await self._hands.stacks()
+        names = [name for name in stacks.stacks if name != "driver"]
+        pids = self._hands.processes()
+        used = {name: cpu_seconds(pids[name]) for name in names if name in pids}
+        return _Look(
+            places={name: innermost_place(stacks.stacks[name]) for name in names},
+            cpu={
+                name: seconds for name, seconds in used.items() if seconds is not None
+            },
+            at=time.monotonic(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """Where each process stands, and how much processor time it has used."""
+
+    places: Mapping[str, str]
+    cpu: Mapping[str, float]
+    at: float
+
+
+def _standings(first: _Look, second: _Look) -> list[Standing]:
+    seconds = second.at - first.at
+    return [
+        Standing(
+            name=name,
+            place=place,
+            stays=first.places.get(name) == place,
+            share=(second.cpu[name] - first.cpu[name]) / seconds
+            if name in first.cpu and name in second.cpu
+            else None,
+        )
+        for name, place in second.places.items()
+    ]
 
 
 def innermost_place(stack: str) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -127,6 +127,27 @@ class Workers:
             else:
                 missing[name] = "no answer yet: it is in native code, or starting"
         return Stacks(stacks=stacks, missing=missing)
+
+    @contextlib.asynccontextmanager
+    async def scorer(self, arguments: Arguments) -> AsyncIterator[Any]:
+        """A reward worker beside those of the run, for as long as it is needed.
+
+        Args:
+            arguments: Of the run, with the reward to score with.
+        """
+        import ray  # noqa: PLC0415
+
+        from relax.engine.rewards.actor import RewardActor  # noqa: PLC0415
+
+        name = "reward-replay"
+        actor = ray.remote(RewardActor).options(num_cpus=0, max_restarts=0)
+        worker = actor.remote(arguments, run_dir=self._run_dir, name=name)
+        try:
+            pid = await answer(worker.open.remote(), worker=name)
+            self._reaper.watch_process(pid)
+            yield worker
+        finally:
+            ray.kill(worker)
 
     async def close(self) -> tuple[str, ...]:
         """Ends all actors: each is asked, and killed when it does not go.

@@ -18,6 +18,7 @@ from relax.arguments import asked_text, check_hooks, parse_arguments
 from relax.arguments.environment import has_gpu, prepare_driver
 from relax.controller.driver import drive
 from relax.controller.preflight import check_dumps
+from relax.controller.resume import resumed
 from relax.controller.unbuilt import refuse_unbuilt
 from relax.errors import RelaxError
 
@@ -39,10 +40,11 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         arguments = parse_arguments(words, has_gpu=has_gpu())
         refuse_unbuilt(arguments)
+        arguments, point = resumed(arguments)
         check_dumps(arguments)
         prepare_driver(threads=arguments.cluster.threads_per_actor, has_gpu=has_gpu())
         check_hooks(arguments)
-        return asyncio.run(drive(arguments, echo=True))
+        return asyncio.run(drive(arguments, point=point, echo=True))
     except RelaxError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from relax.control.run_folder import boot_id
 from relax.events.encoding import encode_event
@@ -28,9 +28,17 @@ QUEUE_EVENTS = 10_000
 JOIN_SECONDS = 10.0
 
 
+class EventSink(Protocol):
+    """Takes events: an `EventWriter`, or what stands before one."""
+
+    def append(self, payload: Payload, *, sync: bool = False) -> None:
+        """Appends an event; returns at once."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    payload: Payload
+    make: Callable[[], Payload]
     wall: float
     mono: float
     sync: bool
@@ -87,7 +95,19 @@ class EventWriter:
             payload: What happened.
             sync: Ask for an fsync after it (at stage ends).
         """
-        queued = _Queued(payload, time.time(), time.monotonic(), sync)
+        self.append_made(lambda: payload, sync=sync)
+
+    def append_made(self, make: Callable[[], Payload], *, sync: bool = False) -> None:
+        """Appends an event that is made when its turn comes; returns at once.
+
+        Events after it wait, so that order and times stay those of what happened.
+
+        Args:
+            make: Gives the event, in the writer's thread; it may wait for what the
+                event speaks of, such as a file that is being written.
+            sync: Ask for an fsync after it.
+        """
+        queued = _Queued(make, time.time(), time.monotonic(), sync)
         try:
             self._queue.put_nowait(queued)
         except queue.Full:
@@ -133,12 +153,10 @@ class EventWriter:
             boot_id=boot_id(),
             state=self._state(),
         )
-        self._write(_Queued(opened, time.time(), time.monotonic(), sync=True))
+        self._write(_Queued(lambda: opened, time.time(), time.monotonic(), sync=True))
 
     def _write(self, queued: _Queued) -> None:
-        event = Event(
-            self._seq, self._attempt, queued.wall, queued.mono, queued.payload
-        )
+        event = Event(self._seq, self._attempt, queued.wall, queued.mono, queued.make())
         line = encode_event(event)
         view = memoryview(line)
         while view:

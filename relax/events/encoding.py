@@ -12,7 +12,14 @@ from enum import StrEnum
 from typing import Any
 
 from relax.errors import RecordError, RecordTooNew
-from relax.events.types import PAYLOADS, SCHEMA_VERSION, Event, Payload, Unknown
+from relax.events.types import (
+    PAYLOADS,
+    SCHEMA_VERSION,
+    AsideEvent,
+    Event,
+    Payload,
+    Unknown,
+)
 from relax.measure.reduction import (
     decode_metrics,
     decode_number,
@@ -38,20 +45,37 @@ def encode_event(event: Event) -> bytes:
         "mono": round(event.mono, 6),
         "type": payload.type,
     }
-    if isinstance(payload, Unknown):
-        line["type"] = payload.name
-        line.update(payload.fields)
-    else:
-        for spec in dataclasses.fields(payload):
-            value = getattr(payload, spec.name)
-            line[spec.name] = (
-                encode_metrics(value)
-                if spec.metadata.get("codec") == "metrics"
-                else _plain(value)
-            )
+    line.update(_fields(payload))
     text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # A lone surrogate (from a file name or a broken decoder) cannot be UTF-8.
     return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def as_aside(name: str, payload: Payload) -> AsideEvent:
+    """An event of an excursion or a replay, so that it is no part of the run."""
+    return AsideEvent(name=name, event={"type": payload.type, **_fields(payload)})
+
+
+def of_aside(aside: AsideEvent) -> Payload:
+    """The event that `as_aside` wrapped.
+
+    Raises:
+        RecordError: It lacks a field of its type.
+    """
+    fields = {name: value for name, value in aside.event.items() if name != "type"}
+    return _decode_payload(str(aside.event.get("type")), fields)
+
+
+def _fields(payload: Payload) -> dict[str, Any]:
+    """A payload's own fields as plain data."""
+    if isinstance(payload, Unknown):
+        return {"type": payload.name, **payload.fields}
+    fields = {}
+    for spec in dataclasses.fields(payload):
+        value = getattr(payload, spec.name)
+        coded = spec.metadata.get("codec") == "metrics"
+        fields[spec.name] = encode_metrics(value) if coded else _plain(value)
+    return fields
 
 
 def decode_event(line: bytes) -> Event:

@@ -83,6 +83,7 @@ class RunStarted(Payload):
         git: Commit and whether the tree was dirty; empty outside a checkout.
         environment: Allow-listed variables only, never secrets.
         vocab: Name of the vocabulary file in the run folder, when there is one.
+        resumed_from: The checkpoint that the attempt goes on from; '' for none.
     """
 
     type: ClassVar[str] = "run_started"
@@ -100,6 +101,7 @@ class RunStarted(Payload):
     environment: Mapping[str, str] = field(default_factory=dict)
     layout: Mapping[str, int] = field(default_factory=dict)
     vocab: str = ""
+    resumed_from: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +260,21 @@ class DumpWritten(Payload):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DumpFailed(Payload):
+    """A dump could not be written; nothing half written is left, and the run goes on.
+
+    Attributes:
+        what: The error in one sentence.
+        path: Where it was to go.
+    """
+
+    type: ClassVar[str] = "dump_failed"
+    rollout_id: int
+    what: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerdictGiven(Payload):
     """A check of the guide answered (`relax.triage.verdict.Verdict.to_json`)."""
 
@@ -276,6 +293,9 @@ class CommandKind(StrEnum):
     STEP_ROLLOUT = "step-rollout"
     SET_STOPS = "set-stops"
     WITHDRAW = "withdraw"
+    DUMP = "dump"
+    REPLAY = "replay"
+    MODE = "mode"
 
     ABORT_GENERATION = "abort-generation"
     STOP = "stop"
@@ -289,16 +309,17 @@ class CommandPhase(StrEnum):
     REFUSED = "refused"
     DONE = "done"
     WITHDRAWN = "withdrawn"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commanded(Payload):
-    """A command was accepted, refused, carried out or withdrawn.
+    """A command was accepted, refused, carried out, withdrawn, or went wrong.
 
     Attributes:
         command_id: The request's own id.
         by: Who asked, e.g. ``alice@login1:4242``.
-        reason: Why it was refused, or what was done.
+        reason: Why it was refused or failed, or what was done.
     """
 
     type: ClassVar[str] = "command"
@@ -320,6 +341,7 @@ class Paused(Payload):
         after: The stage that ended last; None at the very start.
         why: ``command``, ``step``, ``walk``, ``start`` or the stop condition's text.
         by: Who asked; '' when nobody did.
+        excursion: Its name, e.g. ``x2``; '' in the run itself.
     """
 
     type: ClassVar[str] = "paused"
@@ -328,6 +350,7 @@ class Paused(Payload):
     after: Stage | None = None
     why: str = ""
     by: str = ""
+    excursion: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,6 +369,104 @@ class StopConditionsSet(Payload):
 
     type: ClassVar[str] = "stop_conditions"
     conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExcursionStarted(Payload):
+    """The run's state was marked, and another mode is on.
+
+    Attributes:
+        name: ``x1`` for the first of the attempt; its steps are ``x1.0``, ``x1.1`` …
+        mark_bytes: What the mark takes on the hosts.
+        memory_bytes: Resident memory by process.
+    """
+
+    type: ClassVar[str] = "excursion_started"
+    name: str
+    mode: Mode
+    rollout_id: int
+    by: str
+    mark_bytes: int
+    seconds: float
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExcursionEnded(Payload):
+    """The run is back where it was, or goes on from what the excursion made.
+
+    Attributes:
+        kept: The excursion's weights are the run's now.
+        changed: Tensors that are not as they were marked; any is a defect. Empty when
+            the excursion was kept.
+        tensors: How many were looked at.
+        memory_bytes: Resident memory by process.
+    """
+
+    type: ClassVar[str] = "excursion_ended"
+    name: str
+    mode: Mode
+    kept: bool
+    by: str
+    seconds: float
+    changed: tuple[str, ...] = ()
+    tensors: int = 0
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsideEvent(Payload):
+    """What happened in an excursion or a replay; it is no part of the run's curves.
+
+    Attributes:
+        name: The step, e.g. ``x1.0``.
+        event: An event's own fields, and its ``type``
+            (`relax.events.encoding.of_aside`).
+    """
+
+    type: ClassVar[str] = "aside"
+    name: str
+    event: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayFinished(Payload):
+    """Recorded samples were replayed.
+
+    Attributes:
+        name: Its record is under this name, e.g. ``x3.0``.
+        kind: ``probe``, ``reward``, ``train`` or ``forge``.
+        source: The dump, or the kept rollout.
+        weights_version: Of the weights that were used; -1 when none were.
+        weights: ``record`` when they are those of the source, else ``now``.
+        comparisons: `relax.controller.comparison.Comparison`, as plain data.
+        notes: What else a person should know, one sentence each.
+        metrics: What was measured.
+        changed: Tensors that are not as before; any is a defect.
+        tensors: How many were looked at.
+    """
+
+    type: ClassVar[str] = "replay_finished"
+    name: str
+    kind: str
+    source: str
+    rollout_id: int
+    by: str
+    samples: int
+    weights_version: int
+    weights: str
+    seconds: float
+    comparisons: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    metrics: Metrics = field(default_factory=dict, metadata=_AS_METRICS)
+    changed: tuple[str, ...] = ()
+    tensors: int = 0
+    record: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether all was as it had to be."""
+        return not self.changed and all(c["equal"] for c in self.comparisons)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,6 +557,7 @@ PAYLOADS: Mapping[str, type[Payload]] = {
         AttemptOpened, RunStarted, StartupProgress, StageStarted, StageFinished,
         StageSlow, RolloutProgress, RolloutFinished, TrainStep, WeightsUpdated,
         DumpWritten, VerdictGiven, Commanded, Paused, Continued, StopConditionsSet,
-        NotableLine, Heartbeat, RunFinished, RunFailed,
+        NotableLine, Heartbeat, RunFinished, RunFailed, ExcursionStarted,
+        ExcursionEnded, AsideEvent, ReplayFinished, DumpFailed,
     )
 }  # fmt: skip

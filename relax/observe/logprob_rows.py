@@ -16,6 +16,7 @@ from relax.measure.row_difference import (
     Rows,
     compare_rows,
 )
+from relax.observe.train_columns import TrainedSample
 
 Column = NDArray[np.float32] | None
 
@@ -39,6 +40,21 @@ class SampleLogProbs:
     entropy: Column
     advantages: Column
     returns: Column
+
+    @classmethod
+    def of(cls, sample: TrainedSample, *, entropy: Column) -> SampleLogProbs:
+        """From a sample that the trainer has scored."""
+        return cls(
+            sample_index=sample.sample_index,
+            loss_mask=np.asarray(sample.loss_mask),
+            normalized_reward=sample.reward,
+            rollout_log_probs=sample.rollout_log_probs,
+            log_probs=sample.log_probs,
+            ref_log_probs=sample.ref_log_probs,
+            entropy=entropy,
+            advantages=sample.advantages,
+            returns=sample.returns,
+        )
 
 
 _CARRIED = ("log_probs", "ref_log_probs", "entropy", "advantages", "returns")

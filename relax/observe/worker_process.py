@@ -74,6 +74,17 @@ def resident_bytes(pid: int) -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """Processor time that a process of this host has used; None when it is gone."""
+    try:
+        # The name of the process may hold blanks; it ends with the last bracket.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+    except (OSError, IndexError, ValueError):
+        return None
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def last_lines(path: Path, *, count: int = 20, most_bytes: int = 16_384) -> list[str]:
     """The last lines of a log file; empty when there is none."""
     try:

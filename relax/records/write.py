@@ -100,6 +100,31 @@ def write_stage(
     Raises:
         RecordError: Columns do not fit the schema, or the record is there already:
             nothing ever overwrites a record.
+        OSError: The disk refused; nothing half written is left.
+    """
+    path, table = prepare_stage(folder, stage_file, rows, metadata)
+    write_table(path, table)
+    return path
+
+
+def prepare_stage(
+    folder: Path,
+    stage_file: StageFile,
+    rows: Mapping[str, Sequence[Any]],
+    metadata: RecordMetadata,
+) -> tuple[Path, pa.Table]:
+    """What `write_stage` would write, and where: all of it that can be refused.
+
+    `write_table` then only needs the disk, which is slow and may be left to a thread.
+
+    Args:
+        folder: As for `write_stage`.
+        stage_file: Likewise.
+        rows: Likewise.
+        metadata: Likewise.
+
+    Raises:
+        RecordError: As for `write_stage`.
     """
     path = folder / f"{stage_file}.arrow"
     if path.exists():
@@ -108,14 +133,16 @@ def write_stage(
             "overwritten",
             where=str(path),
         )
-    table = _table(rows, schema=SCHEMAS[stage_file], metadata=metadata)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_table(path, table)
-    return path
+    return path, _table(rows, schema=SCHEMAS[stage_file], metadata=metadata)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Writes an Arrow IPC file by rename, in batches of at most 64 rows."""
+    """Writes an Arrow IPC file by rename, in batches of at most 64 rows.
+
+    Raises:
+        OSError: The disk refused; nothing half written is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(stream: Any) -> None:
         with pa.ipc.new_file(stream, table.schema) as writer:

@@ -66,6 +66,17 @@ def test_scores_equal_transformers_and_weights_come_back(
         assert torch.equal(exported[name].view(torch.int32), tensor.view(torch.int32))
 
 
+def test_experts_weights_that_add_up_to_one_equal_transformers(tmp_path, open_trainer):
+    """The other way of weighing experts than the family's default."""
+    model = random_model("qwen3_moe", tied=False, norm_topk_prob=True)
+    save_model(model, tmp_path / "hf")
+    samples = random_samples(6)
+    found = open_trainer(settings(tmp_path)).log_probs(samples).log_probs
+    for sample, log_probs in zip(samples, found, strict=True):
+        expected, _ = scores_by_transformers(model, sample, temperature=0.8)
+        np.testing.assert_allclose(log_probs, expected, atol=1e-5, rtol=1e-5)
+
+
 def test_hf_folder_is_read_again_by_transformers(tmp_path, open_trainer):
     model = random_model("qwen3", tied=True)
     save_model(model, tmp_path / "hf")

@@ -62,11 +62,17 @@ PP2 = "--pipeline-model-parallel-size 2"
 EP2 = "--expert-model-parallel-size 2"
 ZERO = "--use-distributed-optimizer"
 DYNAMIC = "--use-dynamic-batch-size --max-tokens-per-gpu 64"
+PACKED = "--qkv-format thd"
 BY_TOKEN = "--calculate-per-token-loss"
 
 TABLE = [
     Row("dynamic", "llama", 1, f"{DYNAMIC} --log-probs-max-tokens-per-gpu 96"),
     Row("micro-batch-1", "qwen2", 1, "--micro-batch-size 1"),
+    Row("packed", "qwen3", 1, f"{PACKED} --micro-batch-size 4"),
+    Row("packed-dynamic", "moe", 1, f"{PACKED} {DYNAMIC}"),
+    Row("packed-tp2-sp", "llama", 2, f"{SP} {PACKED} {DYNAMIC}"),
+    Row("packed-pp2", "qwen2", 2, f"{PP2} {PACKED} {BY_TOKEN}"),
+    Row("packed-ep2", "moe", 2, f"{EP2} {PACKED} {DYNAMIC} --balance-data"),
     Row("tp2", "llama", 2, TP2),
     Row("tp2", "qwen3", 2, f"{TP2} {BY_TOKEN}"),
     Row("tp2-sp", "qwen2", 2, f"{SP} --micro-batch-size 4"),

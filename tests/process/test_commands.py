@@ -26,6 +26,13 @@ from tests.process.runs import started
 
 pytestmark = pytest.mark.engine
 
+SECRET_FLAGS = (
+    *("--rollout-stop", "https://me:planted-secret-three@host/x"),
+    *("--tool-key", "https://host/tools?api_key=planted-secret-four&n=1"),
+    # What a secret variable holds is a secret wherever it turns up.
+    *("--metadata-key", "planted-secret-one"),
+)
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -39,7 +46,8 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_API_KEY", "planted-secret-one")
         patch.setenv("HTTPS_PROXY", "http://me:planted-secret-two@proxy:1/")
-        with started(folder, "--num-rollout", "4", "--pause-at", "start") as run:
+        flags = ("--num-rollout", "4", "--pause-at", "start", *SECRET_FLAGS)
+        with started(folder, *flags) as run:
             run.wait_for(Paused)
             yield run
 
@@ -168,7 +176,13 @@ def test_9_a_stop_ends_the_run_cleanly_and_no_secret_was_written(run):
     assert (finished.why, finished.killed) == ("stopped", ())
     seqs = [event.seq for event in run.poll()]
     assert seqs == list(range(len(seqs)))
-    assert run.of(RunStarted)[-1].arguments["lr"]["value"] == 2e-4
+    arguments = run.of(RunStarted)[-1].arguments
+    assert arguments["lr"]["value"] == 2e-4
+    assert arguments["rollout_stop"]["value"] == ["https://<redacted>@host/x"]
+    assert arguments["metadata_key"]["value"] == "<redacted>"
+    read = 0
     for path in run.run_dir.rglob("*"):
         if path.is_file():
+            read += 1
             assert b"planted-secret" not in path.read_bytes(), path
+    assert read > 20

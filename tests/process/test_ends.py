@@ -22,6 +22,7 @@ from relax.control.run_folder import (
 )
 from relax.events.tail import EventTail
 from relax.events.types import (
+    Commanded,
     CommandKind,
     RunFinished,
     RunStarted,
@@ -29,13 +30,21 @@ from relax.events.types import (
     StageFinished,
     StageSlow,
     StageStarted,
+    VerdictGiven,
 )
 from relax.records.open import StepRecord, list_rollouts
 from relax.records.schema import StageFile
+from relax.triage.verdict import Status, Verdict
 from tests.process.runs import DEMO, TRAIN, driver_pid, living, started, wait_until
 
 pytestmark = pytest.mark.engine
 KILLS = int(os.environ.get("RELAX_TEST_KILLS", "1"))
+
+
+def verdict_of(run, rule):
+    """The newest verdict of a rule; None before there is one."""
+    found = [Verdict.from_json(given.verdict) for given in run.of(VerdictGiven)]
+    return next((v for v in reversed(found) if v.rule == rule), None)
 
 
 def ray_sessions():
@@ -89,11 +98,20 @@ def test_a_hung_rank_is_named_within_10_seconds_and_stop_says_what_it_killed(tmp
         slow = run.wait_for(StageSlow, seconds=10)
         assert slow.stage is Stage.TRAIN
         assert "in sleep_for_ever" in slow.places["train-0"]
-        run.command(CommandKind.STOP)
+        verdict = run.wait(lambda: verdict_of(run, "stage_hangs"), seconds=10)
+        assert verdict.status is Status.FAIL
+        assert verdict.summary.startswith("train-0 stands in drills.py:")
+        assert "in sleep_for_ever" in verdict.summary
+        stop = run.command(CommandKind.STOP)
+        assert run.status().phase == "stopping"
         assert run.end(seconds=40) == 0
         (finished,) = run.of(RunFinished)
         assert finished.why == "stopped"
         assert [name.split()[0] for name in finished.killed] == ["train-0"]
+        fates = [c.phase for c in run.of(Commanded) if c.command_id == stop.id]
+        assert fates == ["accepted", "done"]
+        *_, done, last = [event.payload for event in run.poll()]
+        assert (type(done), type(last)) == (Commanded, RunFinished)
 
 
 def test_a_locked_folder_is_refused_and_sigterm_ends_cleanly(tmp_path):

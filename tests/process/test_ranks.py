@@ -7,13 +7,21 @@ how the work is shared.
 from __future__ import annotations
 
 import math
+import shutil
 
 import pytest
+import torch
+from transformers import AutoConfig, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from relax.events.types import RolloutFinished, RunFinished, TrainStep
+from relax.events.types import (
+    RolloutFinished,
+    RunFinished,
+    TrainStep,
+    WeightsUpdated,
+)
 from relax.measure.reduction import metric_values
 from relax.records.schema import StageFile
-from tests.process.runs import started
+from tests.process.runs import ROOT, started
 
 pytestmark = pytest.mark.engine
 
@@ -75,3 +83,64 @@ def test_two_ranks_measure_what_one_measures(layout, alone, tmp_path):
     assert sorted(placed.column("sample_index").to_pylist()) == list(range(64))
     ranks = set(placed.column("rank").to_pylist())
     assert ranks == ({0, 1} if layout == "dp2" else {0})
+
+
+EXPERTS_ON_TWO_RANKS = (
+    *("--actor-num-gpus-per-node", "2", "--expert-model-parallel-size", "2"),
+    "--use-distributed-optimizer",
+    *("--rm-type", "random", "--rollout-max-response-len", "16"),
+)
+
+
+def mixture_of_experts(folder):
+    """A random Qwen3-MoE with the demo's tokenizer."""
+    demo = ROOT / "examples" / "tiny_arith" / "model"
+    shutil.copytree(demo, folder)
+    (folder / "model.safetensors").unlink()
+    config = AutoConfig.from_pretrained(demo)
+    names = ("vocab_size", "eos_token_id", "bos_token_id", "pad_token_id")
+    torch.manual_seed(0)
+    model = Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            moe_intermediate_size=48,
+            num_experts=4,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            **{name: getattr(config, name) for name in names},
+        )
+    )
+    model.float().save_pretrained(folder)
+    return folder
+
+
+def test_experts_on_two_ranks_train_and_reach_the_engine(tmp_path):
+    model = str(mixture_of_experts(tmp_path / "model"))
+    saved = tmp_path / "saved_{rollout_id}"
+    flags = ("--hf-checkpoint", model, "--ref-load", model, "--save-hf", str(saved))
+    with started(tmp_path / "run", *ONE_ROLLOUT, *EXPERTS_ON_TWO_RANKS, *flags) as run:
+        run.wait_for(RunFinished)
+        assert run.end() == 0
+        (step,) = run.of(TrainStep)
+        (rollout,) = run.of(RolloutFinished)
+        values = metric_values({**rollout.metrics, **step.metrics})
+        assert values["logprob_ref/unequal"] == 0
+        assert values["logprob_rollout/max_abs"] < 1e-5
+        assert values["train/grad_norm/experts"] > 0
+        assert values["train/grad_norm/router"] > 0
+        sent = run.of(WeightsUpdated)
+        assert [update.version for update in sent] == [0, 1]
+        assert all(u.fingerprint == u.engine_fingerprint for u in sent)
+        assert sent[0].fingerprint != sent[1].fingerprint
+
+    again = Qwen3MoeForCausalLM.from_pretrained(
+        tmp_path / "saved_0", dtype=torch.float32
+    )
+    before = Qwen3MoeForCausalLM.from_pretrained(model, dtype=torch.float32)
+    name = "model.layers.1.mlp.experts.down_proj"
+    moved = (again.state_dict()[name] - before.state_dict()[name]).abs()
+    assert (moved.amax(dim=(1, 2)) > 0).all()  # every expert was trained

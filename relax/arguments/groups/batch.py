@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from relax.arguments.flag import POSITIVE, flag
 
@@ -49,6 +50,13 @@ class BatchSettings:
     use_dynamic_batch_size: bool = field(
         default=False,
         metadata=flag("Fill micro-batches up to --max-tokens-per-gpu tokens."),
+    )
+    qkv_format: Literal["bshd", "thd"] = field(
+        default="bshd",
+        metadata=flag(
+            "Samples of a micro-batch: padded side by side (bshd), or packed one after"
+            " the other without padding (thd)."
+        ),
     )
     max_tokens_per_gpu: int | None = field(
         default=None,

@@ -62,7 +62,8 @@ class DebugSettings:
         ),
     )
     check_weight_update_equal: bool = field(
-        default=False, metadata=flag("Compare the engine's weights after each update.")
+        default=False,
+        metadata=flag("Compare the engine's weights after each update: always done."),
     )
     overwrite_dumps: bool = field(
         default=False,
@@ -80,7 +81,7 @@ class DebugSettings:
     keep_rollouts: int = field(
         default=2,
         metadata=flag(
-            "Rollouts whose complete columns the driver keeps, to be dumped afterwards.",
+            "Rollouts whose complete columns the driver keeps for a later dump.",
             ours=True,
             bounds=NON_NEGATIVE,
         ),

@@ -26,13 +26,14 @@ def one_debug_mode(arguments: Arguments, machine: Machine) -> None:
 
 
 def train_only_has_data(arguments: Arguments, machine: Machine) -> None:
-    """Without an engine, samples come from a dump."""
+    """Samples come from a dump that a flag names, or that somebody chooses later."""
     debug = arguments.debug
-    if debug.debug_train_only and debug.load_debug_rollout_data is None:
+    named = debug.load_debug_rollout_data is not None
+    if debug.debug_train_only and not named and arguments.run.no_control:
         raise broken(
             arguments,
             "debug_train_only",
-            "there is nothing to train on",
+            "there is nothing to train on, and with --no-control nobody can choose",
             fix="give the dumps by --load-debug-rollout-data",
         )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from relax.arguments.arguments import Arguments
 from relax.arguments.dump_on import parse_dump_trigger
+from relax.arguments.metric_names import declared_metrics
 from relax.arguments.pause import parse_stop_condition
 from relax.arguments.validate.rule import Machine, Rule, broken
 
@@ -34,9 +35,9 @@ DRILLS: Final = (
 
 
 def stops_are_read(arguments: Arguments, machine: Machine) -> None:
-    """Every ``--pause-at`` is a stop condition."""
-    for text in arguments.run.pause_at:
-        parse_stop_condition(text)
+    """Every ``--pause-at`` is a stop condition that this run can meet."""
+    conditions = [parse_stop_condition(text) for text in arguments.run.pause_at]
+    declared_metrics(arguments).check(conditions)
 
 
 def triggers_are_read(arguments: Arguments, machine: Machine) -> None:

@@ -37,6 +37,9 @@ class _TrainActor:
     def log_probs(self, *, entropy: bool) -> Any:
         return self._worker.log_probs(entropy=entropy)
 
+    def repeated(self) -> Any:
+        return self._worker.repeated()
+
     def advantages(self) -> Any:
         return self._worker.advantages()
 
@@ -45,6 +48,9 @@ class _TrainActor:
 
     def train_columns(self) -> Any:
         return self._worker.train_columns()
+
+    def baselined(self, rewards: Any, groups: Any) -> Any:
+        return self._worker.baselined(rewards, groups)
 
     def probe(self, request: Any) -> Any:
         return self._worker.probe(request)
@@ -58,8 +64,11 @@ class _TrainActor:
     def forget(self, name: str) -> None:
         self._worker.forget(name)
 
-    def kept_versions(self) -> Any:
-        return self._worker.kept_versions()
+    def weights_versions(self) -> Any:
+        return self._worker.weights_versions()
+
+    def fingerprint(self) -> str:
+        return self._worker.fingerprint()
 
     def digests(self) -> Any:
         return self._worker.digests()
@@ -67,8 +76,8 @@ class _TrainActor:
     def export(self, *, bucket_bytes: int) -> Any:
         return self._worker.export(bucket_bytes=bucket_bytes)
 
-    def save(self, path: Any) -> None:
-        self._worker.save(path)
+    def save(self, path: Any, progress: Any) -> None:
+        self._worker.save(path, progress)
 
     def save_hf(self, path: Any) -> None:
         self._worker.save_hf(path)

@@ -1,7 +1,7 @@
 """The trainer's own checkpoint: everything that decides the next step's bits.
 
     FOLDER/
-      relax_checkpoint.json         version, layout, weights_version, HF config
+      relax_checkpoint.json         `relax.backends.checkpoint_meta`; written last
       tp00-pp00/                    one folder a model part (and replica, when these
         model.safetensors           differ: `_replicas_differ`); megatron's names
         optimizer.safetensors       masters and moments, as "<parameter>|<state>"
@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +26,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from relax.backends.checkpoint_meta import CheckpointMeta, read_meta, write_meta
 from relax.backends.megatron.convert.hf_io import sync_folder
 from relax.backends.megatron.mcore import ChainedOptimizer, MegatronOptimizer
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.errors import ArgumentError
-
-META = "relax_checkpoint.json"
-VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckpointMeta:
-    """What a checkpoint says about itself.
-
-    Attributes:
-        weights_version: Optimizer steps since the start.
-        layout: Axis name → size.
-        distributed_optimizer: Each replica holds a part of the optimizer's state.
-    """
-
-    weights_version: int
-    layout: dict[str, int]
-    distributed_optimizer: bool
-
-
-def is_checkpoint(folder: str | Path) -> bool:
-    """Whether the folder is a checkpoint of this module, not an HF folder."""
-    return (Path(folder) / META).is_file()
 
 
 def save_checkpoint(
@@ -89,17 +66,10 @@ def save_checkpoint(
         _write_part(scratch / _part_name(layout, meta), parameters, optimizer)
     dist.barrier()
     if layout.rank == 0:
-        _write_json(
-            scratch / META,
-            {
-                "version": VERSION,
-                "weights_version": meta.weights_version,
-                "layout": meta.layout,
-                "distributed_optimizer": meta.distributed_optimizer,
-            },
-        )
+        write_meta(scratch, meta)
         sync_folder(scratch)
         scratch.rename(folder)
+        sync_folder(folder.parent)
     dist.barrier()
 
 
@@ -128,7 +98,7 @@ def load_checkpoint(
         ArgumentError: The checkpoint is newer, damaged, or of another layout.
     """
     folder = Path(folder)
-    meta = _read_meta(folder)
+    meta = read_meta(folder)
     if meta.layout != expected.layout:
         raise ArgumentError(
             f"{folder} was written on layout {meta.layout}, this run has "
@@ -171,24 +141,6 @@ def _write_part(
     _write_json(part / "optimizer.json", numbers)
     save_file(_rng_states(), part / "rng.safetensors")
     sync_folder(part)
-
-
-def _read_meta(folder: Path) -> CheckpointMeta:
-    try:
-        values = json.loads((folder / META).read_text(encoding="utf-8"))
-        version = int(values["version"])
-        if version > VERSION:
-            raise ArgumentError(
-                f"{folder} has checkpoint version {version}, this relax reads up to "
-                f"{VERSION}"
-            )
-        return CheckpointMeta(
-            weights_version=int(values["weights_version"]),
-            layout={str(k): int(v) for k, v in values["layout"].items()},
-            distributed_optimizer=bool(values["distributed_optimizer"]),
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ArgumentError(f"{folder} is no relax checkpoint: {error!r}") from error
 
 
 def _restore_parameters(path: Path, parameters: Mapping[str, nn.Parameter]) -> None:

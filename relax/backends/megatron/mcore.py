@@ -73,6 +73,7 @@ with quiet_megatron(), _without_compiler():
         get_megatron_optimizer,
     )
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+    from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
@@ -97,6 +98,7 @@ __all__ = [
     "ModuleSpec",
     "OptimizerConfig",
     "OptimizerParamScheduler",
+    "PackedSeqParams",
     "ProcessGroupCollection",
     "RotaryEmbedding",
     "TransformerBlockSubmodules",

@@ -7,11 +7,8 @@ from pathlib import Path
 
 from torch import nn
 
-from relax.backends.megatron.checkpoint import (
-    CheckpointMeta,
-    is_checkpoint,
-    load_checkpoint,
-)
+from relax.backends.checkpoint_meta import CheckpointMeta, RunProgress, is_checkpoint
+from relax.backends.megatron.checkpoint import load_checkpoint, save_checkpoint
 from relax.backends.megatron.convert.hf_io import HfTensors
 from relax.backends.megatron.convert.weights import (
     ModelPart,
@@ -118,23 +115,56 @@ def open_trainer(told: TrainerSettings) -> OpenedTrainer:
     return opened
 
 
+def save(
+    opened: OpenedTrainer,
+    told: TrainerSettings,
+    folder: str | Path,
+    *,
+    progress: RunProgress | None,
+) -> None:
+    """Writes a running trainer's state as a checkpoint; all ranks call it.
+
+    Raises:
+        ArgumentError: The folder exists.
+    """
+    save_checkpoint(
+        folder,
+        parameters=opened.part.parameters,
+        optimizer=opened.optimizer.optimizer,
+        layout=opened.layout,
+        meta=checkpoint_meta(
+            told,
+            opened.layout,
+            weights_version=opened.weights_version,
+            passes=opened.passes,
+            progress=progress,
+        ),
+    )
+
+
 def restore(opened: OpenedTrainer, told: TrainerSettings, folder: str | Path) -> None:
     """Brings a running trainer to a checkpoint's state: weights, optimizer, version.
 
     Raises:
         ArgumentError: It is no checkpoint of ours, or of another layout.
     """
-    opened.weights_version = load_checkpoint(
+    meta = load_checkpoint(
         folder,
         parameters=opened.part.parameters,
         optimizer=opened.optimizer.optimizer,
         layout=opened.layout,
-        expected=checkpoint_meta(told, opened.layout, weights_version=0),
-    ).weights_version
+        expected=checkpoint_meta(told, opened.layout),
+    )
+    opened.weights_version, opened.passes = meta.weights_version, meta.passes
 
 
 def checkpoint_meta(
-    told: TrainerSettings, layout: ParallelLayout, *, weights_version: int
+    told: TrainerSettings,
+    layout: ParallelLayout,
+    *,
+    weights_version: int = 0,
+    passes: int = 0,
+    progress: RunProgress | None = None,
 ) -> CheckpointMeta:
     """What a checkpoint of this run says about itself."""
     distributed = told.layout.use_distributed_optimizer
@@ -147,6 +177,8 @@ def checkpoint_meta(
         weights_version=weights_version,
         layout=sizes,
         distributed_optimizer=distributed,
+        passes=passes,
+        progress=progress,
     )
 
 
@@ -180,7 +212,7 @@ def _load_weights(part: ModelPart, folder: Path, told: TrainerSettings) -> None:
         parameters=part.parameters,
         optimizer=None,
         layout=part.layout,
-        expected=checkpoint_meta(told, part.layout, weights_version=0),
+        expected=checkpoint_meta(told, part.layout),
     )
 
 

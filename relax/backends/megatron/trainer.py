@@ -17,18 +17,18 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
+from relax.backends.checkpoint_meta import RunProgress
 from relax.backends.fingerprint import fingerprint_tensors
 from relax.backends.megatron import mark as marks
-from relax.backends.megatron.checkpoint import save_checkpoint
 from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
 from relax.backends.megatron.convert.weights import megatron_to_hf
 from relax.backends.megatron.cpu import cpu_device
 from relax.backends.megatron.model.build import forget_models
 from relax.backends.megatron.opened import (
     OpenedTrainer,
-    checkpoint_meta,
     open_trainer,
     restore,
+    save,
 )
 from relax.backends.megatron.parallel import ParallelLayout, close_layout
 from relax.backends.megatron.settings import TrainerSettings
@@ -302,22 +302,17 @@ class MegatronTrainer:
         """Digest of the actor's weights under their HF names; all ranks call it."""
         return fingerprint_tensors(megatron_to_hf(self._opened().part))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, progress: RunProgress | None = None) -> None:
         """Writes a checkpoint to resume from; all ranks call it.
+
+        Args:
+            path: Where; must not exist.
+            progress: How far the run is, for who resumes it.
 
         Raises:
             ArgumentError: The path exists.
         """
-        held = self._opened()
-        save_checkpoint(
-            path,
-            parameters=held.part.parameters,
-            optimizer=held.optimizer.optimizer,
-            layout=held.layout,
-            meta=checkpoint_meta(
-                self.settings, held.layout, weights_version=held.weights_version
-            ),
-        )
+        save(self._opened(), self.settings, path, progress=progress)
 
     def load(self, path: str | Path) -> None:
         """Restores weights, optimizer, random states and version; all ranks call it.

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 import torch
 
 from relax.arguments import Arguments
-from relax.backends.fingerprint import Fingerprint
-from relax.backends.host_tensor import to_host
+from relax.backends.checkpoint_meta import RunProgress
 from relax.backends.megatron.mark import WorkerMark
 from relax.backends.megatron.parallel import gathered
 from relax.backends.megatron.probe import run_probe
 from relax.backends.megatron.step.advantage import baselined_rewards
 from relax.backends.megatron.step.batch import Placement, TrainSample
+from relax.backends.megatron.sync.send import put_weights
 from relax.backends.megatron.trainer import MegatronTrainer, StepResult, TrainerSettings
 from relax.backends.probing import ProbeReport, ProbeRequest
 from relax.backends.training import (
@@ -39,7 +38,7 @@ from relax.backends.training import (
 from relax.errors import InternalError
 from relax.faults.drills import Drill
 from relax.measure.logprob_metrics import logprob_metrics, sample_mean
-from relax.measure.reduction import Metrics
+from relax.measure.reduction import Metrics, Sum
 from relax.observe.logprob_rows import SampleLogProbs, logprob_rows
 from relax.observe.train_columns import train_columns
 from relax.observe.worker_process import prepare_worker
@@ -115,7 +114,7 @@ class TrainWorker:
         """Takes its replica's samples, their rewards less the baseline of the group."""
         self._input = rollout
         self._entropy = None
-        rewards = self._baselined(rollout)
+        rewards = self.baselined(rollout.all_rewards, rollout.all_groups)
         self._samples = [
             TrainSample(
                 sample_index=rollout.sample_index[row],
@@ -154,6 +153,27 @@ class TrainWorker:
         names = ("log_probs", "rollout_log_probs", "entropy")
         metrics = self._measure(*names, against=("ref_log_probs",))
         return PassReport(pass_id=output.pass_id, metrics=metrics)
+
+    def repeated(self) -> Metrics:
+        """Makes both passes again, and counts the tokens whose bits differ then."""
+        unequal = tokens = 0
+        for column, weights in (("ref_log_probs", "ref"), ("log_probs", "actor")):
+            output = self._trainer.log_probs(
+                self._samples,
+                weights=weights,
+                entropy=weights == "actor" and self._entropy is not None,
+                step_sizes=self._current().step_sizes,
+            )
+            again = self._drill.scored(column, output.log_probs)
+            first = self._columns(column)[column]
+            for before, after in zip(first, again, strict=True):
+                tokens += after.size
+                unequal += int((before.view(np.int32) != after.view(np.int32)).sum())
+        counted = {
+            "logprob_repeat/unequal": Sum(unequal),
+            "logprob_repeat/tokens": Sum(tokens),
+        }
+        return counted if self._speaks else {}
 
     def advantages(self) -> AdvantageReport:
         """Advantages and returns; hands out the rows of the record."""
@@ -218,9 +238,13 @@ class TrainWorker:
         """Lets go of a mark."""
         self._marks.pop(name, None)
 
-    def kept_versions(self) -> tuple[int, ...]:
-        """Earlier versions of the weights that are kept."""
-        return self._trainer.kept_versions
+    def weights_versions(self) -> tuple[int, ...]:
+        """The version of now, and then the earlier ones that are kept."""
+        return self._trainer.weights_version, *self._trainer.kept_versions
+
+    def fingerprint(self) -> str:
+        """Of the weights of now, under their Hugging Face names; all ranks call it."""
+        return self._trainer.fingerprint()
 
     def digests(self) -> dict[str, str]:
         """``{path: sha256}`` of every tensor that this rank holds."""
@@ -260,28 +284,15 @@ class TrainWorker:
         if self._settings.rank:
             self._trainer.join_export()
             return None
-        buckets: list[Any] = []
-        fingerprint = Fingerprint()
-        tensors = num_bytes = 0
-        for exported in self._trainer.export_weights(bucket_bytes=bucket_bytes):
-            bucket = self._drill.converted(exported)
-            for name, tensor in bucket.items():
-                fingerprint.add(name, tensor)
-                num_bytes += tensor.nbytes
-            tensors += len(bucket)
-            sent = self._drill.sent(bucket)
-            buckets.append(ray.put({name: to_host(t) for name, t in sent.items()}))
-        return ExportReport(
-            buckets=buckets,
+        return put_weights(
+            self._trainer.export_weights(bucket_bytes=bucket_bytes),
             version=self._trainer.weights_version,
-            fingerprint=fingerprint.hexdigest(),
-            tensors=tensors,
-            num_bytes=num_bytes,
+            drill=self._drill,
         )
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, progress: RunProgress) -> None:
         """Writes a checkpoint folder."""
-        self._trainer.save(path)
+        self._trainer.save(path, progress)
 
     def save_hf(self, path: Path) -> None:
         """Writes the weights as a Hugging Face folder."""
@@ -303,11 +314,10 @@ class TrainWorker:
             for number, step in enumerate(steps)
         ]
 
-    def _baselined(self, rollout: RolloutInput) -> list[float]:
+    def baselined(self, rewards: Sequence[float], groups: Sequence[int]) -> list[float]:
+        """Rewards less the baseline of their group, as the estimator asks for it."""
         return baselined_rewards(
-            self._drill.rewards(rollout.all_rewards),
-            rollout.all_groups,
-            settings=self._settings.algorithm,
+            self._drill.rewards(rewards), groups, settings=self._settings.algorithm
         )
 
     def _fill(self, column: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
@@ -353,17 +363,7 @@ class TrainWorker:
     def _sample_log_probs(self) -> list[SampleLogProbs]:
         entropy = self._entropy or [None] * len(self._samples)
         return [
-            SampleLogProbs(
-                sample_index=sample.sample_index,
-                loss_mask=np.asarray(sample.loss_mask),
-                normalized_reward=sample.reward,
-                rollout_log_probs=sample.rollout_log_probs,
-                log_probs=sample.log_probs,
-                ref_log_probs=sample.ref_log_probs,
-                entropy=values,
-                advantages=sample.advantages,
-                returns=sample.returns,
-            )
+            SampleLogProbs.of(sample, entropy=values)
             for sample, values in zip(self._samples, entropy, strict=True)
         ]
 

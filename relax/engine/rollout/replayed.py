@@ -40,10 +40,23 @@ def read_dump(path: Path, *, reward_key: str | None) -> list[Sample]:
                 where=str(path),
                 hint="give the file that --save-debug-rollout-data wrote",
             )
-        record = StepRecord.at(decoded.folder, rollout_id=decoded.rollout_id or 0)
-        table = record.table(StageFile.SAMPLES)
-        rows = [] if table is None else table.to_pylist()
-    return [_sample(row, path) for row in rows]
+        record = StepRecord.at(decoded.folder, rollout_id=decoded.rollout_id)
+        return samples_of(record, where=path)
+
+
+def samples_of(record: StepRecord, *, where: Path) -> list[Sample]:
+    """The samples of a decoded dump, in the order of the file.
+
+    Args:
+        record: Of `relax.dump.decode`.
+        where: The dump, for messages.
+
+    Raises:
+        DumpError: A sample is of no known status.
+    """
+    table = record.table(StageFile.SAMPLES)
+    rows = [] if table is None else table.to_pylist()
+    return [_sample(row, where) for row in rows]
 
 
 def dump_path(template: str, rollout_id: int) -> Path:
@@ -94,45 +107,57 @@ def check_fit(
         ArgumentError: Sample count, group size or lengths differ; names both numbers
             and the flag to change.
     """
-    batch, rollout = arguments.batch, arguments.rollout
+    batch = arguments.batch
     where = f"{flag} {path}"
     expected = batch.rollout_batch_size * batch.n_samples_per_prompt
     groups = grouped(samples)
-    sizes = sorted({len(group) for group in groups})
-    if sizes and sizes != [batch.n_samples_per_prompt]:
-        shown = " or ".join(map(str, sizes))
+    # Samples that failed or were aborted are not in a dump: a group may lack some.
+    largest = max((len(group) for group in groups), default=0)
+    if largest != batch.n_samples_per_prompt:
         raise ArgumentError(
-            f"its groups hold {shown} samples, and this run takes "
+            f"its groups hold {largest} samples, and this run takes "
             f"{batch.n_samples_per_prompt} samples a prompt",
             where=where,
-            hint=f"set --n-samples-per-prompt {sizes[0]}",
+            hint=f"set --n-samples-per-prompt {largest}",
         )
-    if len(samples) != expected:
+    if len(groups) != batch.rollout_batch_size:
         raise ArgumentError(
             f"it holds {len(samples)} samples ({len(groups)} groups), and a rollout of "
             f"this run has {expected}",
             where=where,
             hint=f"set --rollout-batch-size {len(groups)} and --global-batch-size to "
-            f"a divisor of {len(samples)}",
+            f"a divisor of {len(groups) * largest}",
         )
-    _check_lengths(samples, rollout.rollout_max_context_len, where=where)
+    _check_lengths(samples, _limits(arguments), where=where)
 
 
-def _check_lengths(samples: Sequence[Sample], limit: int | None, *, where: str) -> None:
+def _check_lengths(
+    samples: Sequence[Sample], limits: Mapping[str, int], *, where: str
+) -> None:
     longest = max((len(sample.tokens) for sample in samples), default=0)
-    if limit is not None and longest > limit:
-        raise ArgumentError(
-            f"its longest sample has {longest} tokens, more than the "
-            f"--rollout-max-context-len of {limit}",
-            where=where,
-            hint=f"set --rollout-max-context-len {longest}",
-        )
+    for name, limit in limits.items():
+        if longest > limit:
+            raise ArgumentError(
+                f"its longest sample has {longest} tokens, more than the {name} of "
+                f"{limit}",
+                where=where,
+                hint=f"set {name} {longest}",
+            )
     for sample in samples:
-        if sample.response_length and not sample.tokens:
+        if not sample.tokens:
             raise ArgumentError(
                 f"sample {sample.index} has no tokens, so it cannot be trained on",
                 where=where,
             )
+
+
+def _limits(arguments: Arguments) -> dict[str, int]:
+    """By flag: how many tokens a sample may have."""
+    batch, longest = arguments.batch, arguments.rollout.rollout_max_context_len
+    limits = {} if longest is None else {"--rollout-max-context-len": longest}
+    if batch.use_dynamic_batch_size and batch.max_tokens_per_gpu is not None:
+        limits["--max-tokens-per-gpu"] = batch.max_tokens_per_gpu
+    return limits
 
 
 def load_for_training(arguments: Arguments, rollout_id: int) -> list[Sample]:
@@ -166,6 +191,9 @@ def _sample(row: Mapping[str, Any], path: Path) -> Sample:
             where=str(path),
         ) from error
     log_probs = row["rollout_log_probs"]
+    metadata = json.loads(row["metadata"]) if row["metadata"] else {}
+    # What the record has no column for.
+    more = metadata.pop("sample", {})
     return Sample(
         group_index=row["group_index"],
         index=row["sample_index"],
@@ -181,7 +209,9 @@ def _sample(row: Mapping[str, Any], path: Path) -> Sample:
         if log_probs is None
         else np.asarray(log_probs, np.float32),
         status=status,
-        stop_reason=row["stop_reason"] or "",
-        failure=row["failure"] or "",
-        metadata=json.loads(row["metadata"]) if row["metadata"] else {},
+        stop_reason=row["stop_reason"] or more.get("stop_reason", ""),
+        failure=row["failure"] or more.get("failure", ""),
+        metadata=metadata,
+        remove_sample=bool(more.get("remove_sample", False)),
+        abort_count=int(more.get("abort_count", 0)),
     )

@@ -271,6 +271,10 @@ class RolloutRunner:
         """Where the data source stands, as plain data."""
         return self._data.state()
 
+    async def restore_cursor(self, state: Mapping[str, Any]) -> None:
+        """Brings the data source back to where `cursor` was called."""
+        self._data.restore(state)
+
     def _set_progress(self, progress: GenerationProgress) -> None:
         self._progress = progress
 

@@ -104,7 +104,10 @@ ROWS = (
         "--debug-rollout-only --load-debug-rollout-data TMP/0.pt",
         ("--debug-rollout-only", "--debug-train-only", "one of them"),
     ),
-    Row("--debug-train-only", ("--debug-train-only", "--load-debug-rollout-data")),
+    Row(
+        "--debug-train-only --no-control",
+        ("--debug-train-only", "--no-control", "--load-debug-rollout-data"),
+    ),
     Row(
         "--load-debug-rollout-data TMP/0.pt --num-epoch 1",
         ("--debug-train-only", "--num-rollout"),
@@ -319,6 +322,7 @@ ROWS = (
     Row("--pause-at x:train", ("--pause-at x:train", "rollout number", "R:STAGE")),
     Row("--pause-at verdict:BAD", ("--pause-at verdict:BAD", "FAIL")),
     Row("--pause-at grad_norm~>~nan", ("--pause-at grad_norm > nan", "finite")),
+    Row("--pause-at kl_los~>~1", ("--pause-at kl_los > 1", "measures no")),
     Row("--no-control --walk", ("--no-control", "--pause-limit")),
     Row("--inject-fault fire", ("--inject-fault fire", "nan-grad")),
     Row("--save-interval 2", ("--save-interval 2", "--save")),

@@ -51,7 +51,7 @@ def test_a_step_without_samples_is_one_row_of_padding():
         [], range(0), settings=batch_settings(micro_batch_size=2), max_tokens=None
     )
     assert cut == [()]
-    rectangle = rectangle_of([], (), multiple=4)
+    rectangle = rectangle_of([], (), multiple=4, packed=False)
     batch = build_micro_batch([], (), number=0, rectangle=rectangle, device=CPU)
     assert batch.tokens_BS.tolist() == [[0, 0, 0, 0]]
     assert batch.targets_N.numel() == 0
@@ -101,7 +101,7 @@ def test_a_micro_batch_knows_what_predicts_what():
         sample(2, total=4, response=3),
     ]
     rows = (2, 1, 0)
-    rectangle = rectangle_of(samples, rows, multiple=2)
+    rectangle = rectangle_of(samples, rows, multiple=2, packed=False)
     batch = build_micro_batch(samples, rows, number=7, rectangle=rectangle, device=CPU)
     assert batch.tokens_BS.tolist() == [
         [201, 202, 203, 204, 0, 0],
@@ -116,3 +116,35 @@ def test_a_micro_batch_knows_what_predicts_what():
         (p.sample_index, p.micro_batch, p.rank, p.place, p.padded_length)
         for p in batch.placements(rank=3)
     ] == [(2, 7, 3, 0, 6), (1, 7, 3, 1, 6), (0, 7, 3, 2, 6)]
+
+
+def test_packed_samples_lie_one_after_the_other():
+    samples = [
+        sample(0, total=5, response=2),
+        sample(1, total=3, response=0),
+        sample(2, total=4, response=3),
+    ]
+    rectangle = rectangle_of(samples, (2, 1, 0), multiple=8, packed=True)
+    assert (rectangle.rows, rectangle.length) == (1, 16)
+    batch = build_micro_batch(
+        samples, (2, 1, 0), number=0, rectangle=rectangle, device=CPU
+    )
+    assert batch.tokens_BS.tolist() == [
+        [201, 202, 203, 204, 101, 102, 103, 1, 2, 3, 4, 5, 0, 0, 0, 0]
+    ]
+    assert batch.positions_BS[0, :12].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4]
+    assert batch.segments.tolist() == [0, 4, 7, 12, 16]
+    assert batch.targets_N.tolist() == [202, 203, 204, 4, 5]
+    before = batch.tokens_BS[batch.response_rows_N, batch.response_sources_N]
+    assert before.tolist() == [201, 202, 203, 3, 4]
+
+
+def test_packed_dynamic_micro_batches_count_real_tokens():
+    samples = [sample(i, total=n, response=1) for i, n in enumerate((9, 2, 2, 2, 5))]
+    cut = split_micro_batches(
+        samples,
+        range(5),
+        settings=batch_settings(use_dynamic_batch_size=True, qkv_format="thd"),
+        max_tokens=10,
+    )
+    assert cut == [(0,), (4, 1, 2), (3,)]

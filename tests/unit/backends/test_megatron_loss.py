@@ -93,7 +93,7 @@ def run(samples, log_probs, entropy, *, settings, per_token):
         samples,
         rows,
         number=0,
-        rectangle=rectangle_of(samples, rows, multiple=1),
+        rectangle=rectangle_of(samples, rows, multiple=1, packed=False),
         device=CPU,
     )
     scores = TokenScores(log_probs, entropy)

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from relax.backends.fingerprint import fingerprint_tensors
 from relax.backends.megatron.convert.fuse import fuse, pad_rows, split
 from relax.backends.megatron.convert.table import Fuse, rules_of
-from relax.backends.megatron.model.hf_config import ModelShape, model_shape
+from relax.backends.megatron.model.hf_config import (
+    ExpertsShape,
+    ModelShape,
+    model_shape,
+)
 from relax.backends.megatron.sync.export import buckets
 from relax.errors import ArgumentError
 
@@ -102,10 +106,18 @@ def test_padding_appends_zeros():
     assert (padded[:3] == numbered(3, 2) + 1).all()
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+EXPERTS = ExpertsShape(count=3, per_token=2, ffn_hidden_size=4, renormalised=True)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_moe"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_no_tensor_has_two_rules(family, tied):
-    shape = dataclasses.replace(BASE, family=family, tied_embeddings=tied)
+    shape = dataclasses.replace(
+        BASE,
+        family=family,
+        tied_embeddings=tied,
+        experts=EXPERTS if family == "qwen3_moe" else None,
+    )
     rules = rules_of(shape)
     hf = [name for rule in rules for name in rule.hf]
     megatron = [rule.megatron for rule in rules]
@@ -125,6 +137,39 @@ CONFIG = {
     "max_position_embeddings": 32,
     "rms_norm_eps": 1e-6,
 }
+
+
+MOE = CONFIG | {
+    "model_type": "qwen3_moe",
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 4,
+}
+
+
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts"])
+def test_experts_are_read_under_both_their_names(key):
+    shape = model_shape(MOE | {key: 3, "norm_topk_prob": True})
+    assert shape.experts == EXPERTS
+    assert shape.qk_norm
+    rules = {rule.megatron: rule for rule in rules_of(shape)}
+    rule = rules["decoder.layers.1.mlp.experts.local_experts.2.linear_fc1.weight"]
+    assert rule.expert == 2
+    assert rule.hf == (
+        "model.layers.1.mlp.experts.2.gate_proj.weight",
+        "model.layers.1.mlp.experts.2.up_proj.weight",
+    )
+    assert rules["decoder.layers.1.mlp.router.weight"].split is None
+    assert "decoder.layers.1.mlp.linear_fc1.weight" not in rules
+
+
+@pytest.mark.parametrize(
+    "variant", [{"mlp_only_layers": [0]}, {"decoder_sparse_step": 2}]
+)
+def test_models_whose_layers_differ_are_refused(variant):
+    with pytest.raises(ArgumentError, match=next(iter(variant))):
+        model_shape(MOE | {"num_experts": 3} | variant)
+    with pytest.raises(ArgumentError, match="num_experts"):
+        model_shape(MOE)
 
 
 def test_absent_keys_take_the_family_s_defaults():

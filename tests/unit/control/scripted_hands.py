@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
+from relax.arguments.metric_names import MetricNames
 from relax.control.client import RunClient
 from relax.control.protocol import Seen, Stacks
 from relax.control.run_folder import (
@@ -22,13 +23,14 @@ from relax.control.run_folder import (
 )
 from relax.control.server import ControlServer
 from relax.controller.loop import Controller, StageResult
-from relax.controller.state import ControllerState, Phase, RunStage
+from relax.controller.state import CarryOut, ControllerState, Phase, RunStage
 from relax.controller.stops import StopConditions
 from relax.events.append import EventWriter
 from relax.events.tail import EventTail
 from relax.events.types import Commanded, CommandKind, Event, Mode, Stage
 
 WAIT_SECONDS = 5.0
+KNOWN = MetricNames(names=frozenset({"train/grad_norm"}), complete=True)
 
 
 class ScriptedHands:
@@ -37,6 +39,7 @@ class ScriptedHands:
     def __init__(self) -> None:
         self.begun: asyncio.Queue[RunStage] = asyncio.Queue()
         self.aborted = 0
+        self.errands: list[CarryOut] = []
         self._results: asyncio.Queue[StageResult | Exception] = asyncio.Queue()
 
     def finish(self, result: StageResult | Exception | None = None) -> None:
@@ -49,6 +52,13 @@ class ScriptedHands:
         if isinstance(result, Exception):
             raise result
         return result
+
+    async def carry_out(self, order: CarryOut) -> str:
+        self.errands.append(order)
+        result = await self._results.get()
+        if isinstance(result, Exception):
+            raise result
+        return f"{order.errand.kind} is done"
 
     async def abort_generation(self) -> None:
         self.aborted += 1
@@ -85,7 +95,7 @@ class ScriptedRun:
             hands=self.hands,
             events=self.log,
             run_id="r-1",
-            stops=StopConditions((), first_rollout=0),
+            stops=StopConditions((), first_rollout=0, known=KNOWN),
         )
         self.ended: asyncio.Task[str] | None = None
 

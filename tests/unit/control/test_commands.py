@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 
 import pytest
 from scripted_hands import ScriptedRun, scripted_run
@@ -11,6 +12,7 @@ from relax.control.protocol import Seen
 from relax.controller.loop import StageResult
 from relax.controller.state import Phase
 from relax.errors import WorkerError
+from relax.events.tail import EventTail
 from relax.events.types import (
     CommandKind,
     Paused,
@@ -87,6 +89,42 @@ async def test_a_condition_that_means_nothing_is_refused_and_changes_nothing(run
     assert (await run.client.status()).stop_conditions == ("verdict:FAIL",)
 
 
+async def test_a_condition_on_a_metric_that_never_comes_names_the_nearest(run):
+    await run.begun()
+    answer = await run.ask(K.SET_STOPS, conditions=("grad_nrom > 10",))
+    assert not answer.accepted
+    assert "did you mean train/grad_norm?" in answer.reason
+    assert (await run.client.status()).stop_conditions == ()
+
+
+async def test_nobody_hears_of_a_record_or_of_the_pause_before_the_file_is_there(run):
+    await run.begun()
+    await run.ask(K.PAUSE)
+    record: Future[str] = Future()
+    run.hands.finish(StageResult(record=record))
+    await run.phase_is(Phase.PAUSED)
+    told = [type(event.payload) for event in EventTail(run.run_dir).poll()]
+    assert StageFinished not in told
+    assert Paused not in told
+    record.set_result("steps/a01/000000/samples.arrow")
+    payloads = [event.payload for event in run.events()]
+    (finished,) = [p for p in payloads if isinstance(p, StageFinished)]
+    assert finished.record == "steps/a01/000000/samples.arrow"
+    assert isinstance(payloads[payloads.index(finished) + 1], Paused)
+
+
+async def test_a_record_that_the_disk_refused_is_not_named(run):
+    await run.begun()
+    record: Future[str] = Future()
+    record.set_exception(OSError("no space left on device"))
+    run.hands.finish(StageResult(record=record))
+    assert await run.begun() == (0, Stage.GENERATE)
+    (finished,) = [
+        e.payload for e in run.events() if isinstance(e.payload, StageFinished)
+    ]
+    assert finished.record == ""
+
+
 async def test_a_command_that_waits_can_be_withdrawn(run: ScriptedRun):
     await run.begun()
     await run.ask(K.PAUSE, command_id="p1")
@@ -101,10 +139,14 @@ async def test_a_command_that_waits_can_be_withdrawn(run: ScriptedRun):
 
 async def test_a_stop_ends_the_run_at_the_safe_point_and_hurries_generation(run):
     await run.begun()
-    assert (await run.ask(K.STOP)).accepted
+    assert (await run.ask(K.STOP, command_id="s1")).accepted
+    assert (await run.client.status()).phase == "stopping"
     run.hands.finish()
     assert await asyncio.wait_for(run.ended, 5) == "stopped"
     assert run.hands.aborted == 1
+    # It is done when the processes are gone too, which only the driver knows.
+    run.controller.over()
+    assert run.fates("s1") == ["accepted", "done"]
 
 
 async def test_a_stop_ends_a_paused_run_at_once(run: ScriptedRun):
@@ -115,9 +157,11 @@ async def test_a_stop_ends_a_paused_run_at_once(run: ScriptedRun):
 
 async def test_a_kill_ends_the_running_stage(run: ScriptedRun):
     await run.begun()
-    assert (await run.ask(K.KILL)).accepted
+    assert (await run.ask(K.KILL, command_id="k1")).accepted
+    assert (await run.client.status()).phase == "killing"
     with pytest.raises(Exception, match="update_weights of rollout -1"):
         await asyncio.wait_for(run.ended, 5)
+    assert run.fates("k1") == ["accepted"]
 
 
 async def test_a_stage_that_fails_ends_the_run_with_its_error(run: ScriptedRun):

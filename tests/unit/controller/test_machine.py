@@ -9,13 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from relax.control.orders import DumpOrder, ModeOrder, ReplayKind, ReplayOrder
 from relax.controller.machine import after_stage, react, refusal
 from relax.controller.modes import first_place, stages_of
 from relax.controller.state import (
+    ENDING,
     Answer,
+    CarryOut,
     Command,
     ControllerState,
     Done,
+    ErrandEnded,
+    Failed,
     Finish,
     HurryUp,
     Pause,
@@ -176,6 +181,17 @@ def test_stop_when_paused_ends_at_once_and_when_running_hurries():
     assert orders[-1] == Finish(why="stopped")
 
 
+def test_a_kill_after_a_stop_is_the_last_word_and_neither_is_done_yet():
+    running, _ = react(fresh(), Started())
+    state, _ = react(running, command(CommandKind.STOP))
+    state, orders = react(state, command(CommandKind.KILL))
+    assert orders[-1] == HurryUp(at_once=True)
+    assert state.phase is Phase.KILLING
+    assert refusal(state, CommandKind.KILL) == "the run is being killed"
+    assert not any(isinstance(order, Done) for order in orders)
+    assert [wish.kind for wish in state.ending] == ["stop", "kill"]
+
+
 def test_a_pending_pause_is_withdrawn_when_the_run_ends_under_it():
     state, _ = react(fresh(num_rollout=1), Started())
     state = run_to(state, 0, Stage.UPDATE_WEIGHTS)
@@ -219,6 +235,139 @@ def test_a_stage_cannot_end_twice():
         react(replace(fresh(), phase=Phase.PAUSED), StageEnded())
 
 
+def order_of(kind):
+    return {
+        CommandKind.DUMP: DumpOrder(),
+        CommandKind.REPLAY: ReplayOrder(),
+        CommandKind.MODE: ModeOrder(mode=Mode.TRAIN_ONLY),
+    }.get(kind)
+
+
+def test_an_errand_is_carried_out_at_the_safe_point_and_the_run_goes_on():
+    state, _ = react(fresh(), Started())
+    dump = command(CommandKind.DUMP, order=DumpOrder(rollout_id=0))
+    state, (answer,) = react(state, dump)
+    assert (answer.accepted, answer.waits) == (True, True)
+    state, orders = react(state, StageEnded())
+    assert [type(order) for order in orders] == [CarryOut]
+    assert orders[0].errand.order == DumpOrder(rollout_id=0)
+    state, orders = react(state, ErrandEnded(did="dumped"))
+    assert [type(order) for order in orders] == [Done, RunStage]
+    assert orders[0].did == "dumped"
+    assert orders[1] == RunStage(rollout_id=0, stage=Stage.GENERATE)
+
+
+def test_an_errand_that_fails_says_why_and_the_run_goes_on():
+    state = fresh(phase=Phase.PAUSED)
+    state, orders = react(state, command(CommandKind.DUMP, order=DumpOrder()))
+    assert [type(order) for order in orders] == [Answer, CarryOut]
+    assert not orders[0].waits
+    _, (refused,) = react(state, command(CommandKind.CONTINUE))
+    assert "is being carried out" in refused.reason
+    state, (failed,) = react(state, ErrandEnded(failed="the disk is full"))
+    assert isinstance(failed, Failed)
+    assert failed.why == "the disk is full"
+    assert state.phase is Phase.PAUSED
+
+
+def test_a_pause_during_an_errand_holds_at_the_same_safe_point():
+    state, _ = react(fresh(), Started())
+    state, _ = react(state, command(CommandKind.DUMP, order=DumpOrder()))
+    state, _ = react(state, StageEnded())
+    state, _ = react(state, command(CommandKind.PAUSE))
+    state, orders = react(state, ErrandEnded())
+    assert [type(order) for order in orders] == [Done, Pause, Done]
+
+
+def test_an_excursion_is_numbered_and_ends_where_the_run_was():
+    home = fresh(phase=Phase.PAUSED, rollout_id=3, num_rollout=5, stage=Stage.TRAIN)
+    state, _ = react(home, command(CommandKind.MODE, order=order_of(CommandKind.MODE)))
+    state, orders = react(state, ErrandEnded())
+    assert [type(order) for order in orders] == [Done, Pause]
+    assert (state.mode, state.excursion.name) == (Mode.TRAIN_ONLY, "x1")
+    # What is in hand belongs to rollout 3: the excursion begins with the next one.
+    assert (state.rollout_id, state.stage) == (4, Stage.GENERATE)
+    names = []
+    state, (_, _, _, order) = react(state, command(CommandKind.CONTINUE))
+    while len(names) < 15:
+        names.append((order.aside, order.stage))
+        state, (order,) = react(state, StageEnded())
+    assert [name for name, _ in names] == ["x1.0"] * 6 + ["x1.1"] * 6 + ["x1.2"] * 3
+    assert Stage.UPDATE_WEIGHTS not in {stage for _, stage in names}
+
+    back = command(CommandKind.MODE, order=ModeOrder(mode=Mode.FULL))
+    state, _ = react(state, back)
+    state, _ = react(state, StageEnded())
+    state, _ = react(state, ErrandEnded())
+    place = (state.mode, state.rollout_id, state.stage, state.stages, state.excursion)
+    assert place == (Mode.FULL, 3, Stage.TRAIN, home.stages, None)
+    assert state.phase is Phase.PAUSED
+    again = command(CommandKind.REPLAY, order=ReplayOrder())
+    _, (_, order) = react(state, again)
+    assert order.errand.name == "x2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "order", "words"),
+    [
+        ({}, ModeOrder(mode=Mode.FULL), "in full mode already"),
+        ({}, ModeOrder(mode=Mode.FORGE, keep=True), "nothing to keep"),
+        ({"mode": Mode.ROLLOUT_ONLY}, ModeOrder(mode=Mode.FULL), "holds no trainer"),
+        ({"mode": Mode.TRAIN_ONLY}, ModeOrder(mode=Mode.FULL), "no rollout engine"),
+        ({"mode": Mode.FORGE}, ModeOrder(mode=Mode.FULL), "start from full mode"),
+        ({"mode": Mode.ROLLOUT_ONLY}, ReplayOrder(), "holds no trainer"),
+        (
+            {"mode": Mode.TRAIN_ONLY},
+            ReplayOrder(kind=ReplayKind.FORGE),
+            "no rollout engine",
+        ),
+        ({}, ReplayOrder(kind=ReplayKind.TRAIN, samples=(3,)), "takes all samples"),
+        ({}, ReplayOrder(repeat=0), "0 rounds"),
+        ({"ended": True}, DumpOrder(), "has ended"),
+    ],
+)
+def test_orders_are_refused_in_words(changes, order, words):
+    phase = Phase.ENDED if changes.pop("ended", False) else Phase.PAUSED
+    kinds = {DumpOrder: "dump", ReplayOrder: "replay", ModeOrder: "mode"}
+    state = fresh(phase=phase, **changes)
+    request = command(CommandKind(kinds[type(order)]), order=order)
+    after, (answer,) = react(state, request)
+    assert not answer.accepted
+    assert words in answer.reason
+    assert after == state
+
+
+def test_what_an_excursion_may_keep():
+    mode = command(CommandKind.MODE, order=order_of(CommandKind.MODE))
+    keep = command(CommandKind.MODE, order=ModeOrder(mode=Mode.FULL, keep=True))
+    for stage, possible in ((Stage.GENERATE, True), (Stage.TRAIN, False)):
+        state = fresh(phase=Phase.PAUSED, rollout_id=3, num_rollout=5, stage=stage)
+        state, _ = react(state, mode)
+        state, _ = react(state, ErrandEnded())
+        _, (answer, *_) = react(state, keep)
+        assert answer.accepted is possible
+        assert possible or "left before train of rollout 3" in answer.reason
+
+
+def test_a_train_only_run_without_dumps_waits_for_a_choice():
+    state = fresh(
+        mode=Mode.TRAIN_ONLY,
+        rollout_id=0,
+        stage=Stage.GENERATE,
+        stages=stages_of(Mode.TRAIN_ONLY, has_reference=True),
+        needs_data=True,
+    )
+    state, (pause,) = react(state, Started())
+    assert "`r` chooses one" in pause.why
+    _, (answer,) = react(state, command(CommandKind.CONTINUE))
+    assert "no dump is chosen" in answer.reason
+    order = ReplayOrder(kind=ReplayKind.TRAIN, source="/d/{rollout_id}.pt")
+    state, _ = react(state, command(CommandKind.REPLAY, order=order))
+    state, orders = react(state, ErrandEnded(did="training on it"))
+    assert [type(one) for one in orders] == [Done, Resume, RunStage]
+    assert state.phase is Phase.RUNNING
+
+
 class Runs(RuleBasedStateMachine):
     """Any order of commands and stage ends keeps the promises of the machine."""
 
@@ -244,10 +393,21 @@ class Runs(RuleBasedStateMachine):
                     self.open[order.command.id] = order.command.kind
                 case Answer():
                     assert order.reason
-                case Done() | Withdrawn():
+                case CarryOut():
+                    assert self.running == 0, "an errand beside something else"
+                    assert order.errand is self.state.errand
+                    self.running += 1
+                case Done() | Withdrawn() | Failed():
                     assert self.open.pop(order.command_id) is order.kind
 
-    @precondition(lambda self: self.running)
+    @precondition(lambda self: self.state.errand)
+    @rule(failed=st.sampled_from(["", "the disk is full"]))
+    def errand_ends(self, failed):
+        self.running -= 1
+        self.state, orders = react(self.state, ErrandEnded(failed=failed))
+        self.take(orders)
+
+    @precondition(lambda self: self.running and not self.state.errand)
     @rule(hit=st.sampled_from(["", "grad_norm > 10"]))
     def stage_ends(self, hit):
         self.running -= 1
@@ -260,20 +420,33 @@ class Runs(RuleBasedStateMachine):
     def commanded(self, kind):
         self.number += 1
         possible = not refusal(self.state, kind)
-        request = Command(id=str(self.number), kind=kind, by="x")
+        order = order_of(kind)
+        excursion = self.state.excursion
+        if kind is CommandKind.MODE and excursion:
+            order = ModeOrder(mode=excursion.mode)
+        request = Command(id=str(self.number), kind=kind, by="x", order=order)
         self.state, orders = react(self.state, request)
         assert orders[0].accepted is possible
         self.take(orders)
 
     @invariant()
-    def a_running_run_runs_one_stage(self):
-        expected = self.state.phase in (Phase.RUNNING, Phase.STOPPING)
-        assert self.running == expected
+    def a_running_run_runs_one_stage_or_errand(self):
+        busy = self.state.phase in (Phase.RUNNING, *ENDING)
+        assert self.running == (busy or self.state.errand is not None)
 
     @invariant()
-    def only_the_wish_is_open(self):
-        wish = self.state.wish
-        assert set(self.open) == ({wish.command_id} if wish else set())
+    def what_waits_is_open_and_nothing_else(self):
+        state = self.state
+        waiting = {one.command_id for one in (state.wish, state.errand) if one}
+        ends = {one.command_id for one in state.ending}
+        errands = {one.command_id for one in state.errands}
+        assert set(self.open) == waiting | errands | ends
+
+    @invariant()
+    def the_mode_has_its_stages(self):
+        state = self.state
+        assert state.stages == stages_of(state.mode, has_reference=True)
+        assert state.stage in state.stages
 
 
 Runs.TestCase.settings = settings(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from relax.backends.megatron.mcore import TransformerConfig
+from relax.backends.megatron.mcore import PackedSeqParams, TransformerConfig
 from relax.errors import InternalError
 
 
@@ -42,28 +43,41 @@ class CausalAttention(nn.Module):
         attention_mask: Tensor | None = None,
         attn_mask_type: object = None,
         attention_bias: Tensor | None = None,
-        packed_seq_params: object = None,
+        packed_seq_params: PackedSeqParams | None = None,
     ) -> Tensor:
         """Attends.
 
         Args:
-            query: [S, B, H, D].
-            key: [S, B, K, D]; K divides H.
-            value: [S, B, K, D].
+            query: [S, B, H, D]; without B where samples are packed.
+            key: [S, B, K, D], likewise; K divides H.
+            value: [S, B, K, D], likewise.
             attention_mask: Must be None.
             attn_mask_type: Ignored; always causal.
             attention_bias: Must be None.
-            packed_seq_params: Must be None.
+            packed_seq_params: Where the packed samples end; None for padded rows.
 
         Returns:
-            [S, B, H · D].
+            [S, B, H · D], or [S, H · D].
 
         Raises:
-            InternalError: A mask, bias or packing was given.
+            InternalError: A mask or bias was given.
         """
-        extras = (attention_mask, attention_bias, packed_seq_params)
-        if any(extra is not None for extra in extras):
-            raise InternalError("the local attention takes no mask, bias or packing")
+        if attention_mask is not None or attention_bias is not None:
+            raise InternalError("the local attention takes no mask and no bias")
+        if packed_seq_params is None:
+            return self._attend(query, key, value)
+        ends = packed_seq_params.cu_seqlens_q
+        lengths = (ends[1:] - ends[:-1]).tolist()
+        pieces = [
+            self._attend(*(part.unsqueeze(1) for part in parts)).squeeze(1)
+            for parts in zip(
+                *(whole.split(lengths) for whole in (query, key, value)), strict=True
+            )
+        ]
+        return torch.cat(pieces)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The same for rows, each [S, B, heads, D]."""
         context = scaled_dot_product_attention(
             query.permute(1, 2, 0, 3),
             key.permute(1, 2, 0, 3),

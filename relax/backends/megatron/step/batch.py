@@ -3,9 +3,10 @@
 Letters: B rows of a micro-batch, S its padded length, R response tokens, N response
 tokens of all rows one after the other.
 
-Rows are padded on the right, so real tokens never attend to padding. The log-prob
-passes and the training pass cut the samples the same way, which is what makes their
-bits equal.
+Rows are padded on the right, so real tokens never attend to padding. Packed samples lie
+one after the other in a single row, each a segment that attends to itself alone;
+padding is a segment of its own. The log-prob passes and the training pass cut the
+samples the same way, which is what makes their bits equal.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Placement:
         sample_index: The sample's number in the rollout.
         micro_batch: Number of the micro-batch within its optimizer step.
         rank: Global rank that computed it.
-        place: Row within the micro-batch.
+        place: Number within the micro-batch, from the top or the left.
         padded_length: Tokens of each row, padding included.
     """
 
@@ -84,12 +85,14 @@ class MicroBatch:
     Attributes:
         number: Within the optimizer step.
         rows: Positions of its samples in the list that was cut, in row order.
-        samples: Those samples; rows below them hold nothing but padding.
+        samples: Those samples; what is below or behind them is padding.
         tokens_BS: int64 [B, S].
         positions_BS: int64 [B, S].
         response_rows_N: For each response token the row that it is in, int64.
         response_sources_N: The position that predicts it (one before it), int64.
         targets_N: The token itself, int64.
+        segments: Where each packed segment ends, the first with a 0 before it, int32;
+            None for padded rows.
     """
 
     number: int
@@ -100,6 +103,7 @@ class MicroBatch:
     response_rows_N: Tensor  # noqa: N815
     response_sources_N: Tensor  # noqa: N815
     targets_N: Tensor  # noqa: N815
+    segments: Tensor | None
 
     @property
     def padded_length(self) -> int:
@@ -223,8 +227,9 @@ def split_micro_batches(
         max_tokens: Tokens of a dynamic micro-batch, padding included.
 
     Returns:
-        Positions of each micro-batch's samples, in row order. A step without samples
-        has one micro-batch without samples: the other replicas wait for its gradients.
+        Positions of each micro-batch's samples, in their order there. A step without
+        samples has one micro-batch without any: the other replicas wait for its
+        gradients.
 
     Raises:
         ArgumentError: Dynamic without a number of tokens.
@@ -239,11 +244,16 @@ def split_micro_batches(
             "--use-dynamic-batch-size needs a number of tokens",
             hint="add --max-tokens-per-gpu",
         )
-    return _filled(samples, rows, max_tokens)
+    packed = settings.qkv_format == "thd"
+    return _filled(samples, rows, max_tokens=max_tokens, packed=packed)
 
 
 def _filled(
-    samples: Sequence[TrainSample], rows: Sequence[int], max_tokens: int
+    samples: Sequence[TrainSample],
+    rows: Sequence[int],
+    *,
+    max_tokens: int,
+    packed: bool,
 ) -> list[tuple[int, ...]]:
     """Fills micro-batches with samples of like length, the longest first.
 
@@ -254,8 +264,8 @@ def _filled(
     batches: list[tuple[int, ...]] = []
     current: list[int] = []
     for row in by_length:
-        longest = len(samples[current[0]].tokens) if current else 0
-        if current and longest * (len(current) + 1) > max_tokens:
+        grown = rectangle_of(samples, [*current, row], multiple=1, packed=packed)
+        if current and grown.rows * grown.length > max_tokens:
             batches.append(tuple(current))
             current = []
         current.append(row)
@@ -264,14 +274,15 @@ def _filled(
 
 
 class Rectangle(NamedTuple):
-    """Rows and padded length of a micro-batch."""
+    """Rows and padded length of a micro-batch; packed: one row holds all samples."""
 
     rows: int
     length: int
+    packed: bool
 
 
 def rectangle_of(
-    samples: Sequence[TrainSample], rows: Sequence[int], *, multiple: int
+    samples: Sequence[TrainSample], rows: Sequence[int], *, multiple: int, packed: bool
 ) -> Rectangle:
     """The smallest rectangle that holds some samples.
 
@@ -279,10 +290,15 @@ def rectangle_of(
         samples: All samples of this rank.
         rows: Positions of the micro-batch's samples; none gives one row of padding.
         multiple: The padded length is a multiple of this (sequence parallelism).
+        packed: One row holds all samples.
     """
-    longest = max((len(samples[row].tokens) for row in rows), default=1)
-    height = len(rows) or 1
-    return Rectangle(rows=height, length=-(-longest // multiple) * multiple)
+    lengths = [len(samples[row].tokens) for row in rows] or [1]
+    longest = sum(lengths) if packed else max(lengths)
+    return Rectangle(
+        rows=1 if packed else len(lengths),
+        length=-(-longest // multiple) * multiple,
+        packed=packed,
+    )
 
 
 def build_micro_batch(
@@ -306,28 +322,44 @@ def build_micro_batch(
         The micro-batch.
     """
     chosen = tuple(samples[row] for row in rows)
-    height, padded = rectangle
-    tokens = np.full((height, padded), PADDING_TOKEN, dtype=np.int64)
+    tokens = np.full((rectangle.rows, rectangle.length), PADDING_TOKEN, dtype=np.int64)
+    positions = np.tile(np.arange(rectangle.length), (rectangle.rows, 1))
     none = np.empty(0, dtype=np.int64)
     response_rows, sources, targets = [none], [none], [none]
+    ends = [0]
     for place, sample in enumerate(chosen):
         total, length = len(sample.tokens), sample.response_length
-        tokens[place, :total] = sample.tokens
-        response_rows.append(np.full(length, place, dtype=np.int64))
-        sources.append(np.arange(total - length - 1, total - 1, dtype=np.int64))
+        row, start = (0, ends[-1]) if rectangle.packed else (place, 0)
+        tokens[row, start : start + total] = sample.tokens
+        positions[row, start : start + total] = np.arange(total)
+        ends.append(ends[-1] + total)
+        end = start + total
+        response_rows.append(np.full(length, row, dtype=np.int64))
+        sources.append(np.arange(end - length - 1, end - 1, dtype=np.int64))
         targets.append(np.asarray(sample.tokens[total - length :], dtype=np.int64))
-    positions = torch.arange(padded).expand(height, padded)
-
-    def placed(parts: list[NDArray[np.int64]]) -> Tensor:
-        return torch.from_numpy(np.concatenate(parts)).to(device)
-
     return MicroBatch(
         number=number,
         rows=rows,
         samples=chosen,
         tokens_BS=torch.from_numpy(tokens).to(device),
-        positions_BS=positions.to(device),
-        response_rows_N=placed(response_rows),
-        response_sources_N=placed(sources),
-        targets_N=placed(targets),
+        positions_BS=torch.from_numpy(positions).to(device),
+        response_rows_N=_placed(response_rows, device),
+        response_sources_N=_placed(sources, device),
+        targets_N=_placed(targets, device),
+        segments=_segments(ends, rectangle, device),
     )
+
+
+def _placed(parts: list[NDArray[np.int64]], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts)).to(device)
+
+
+def _segments(
+    ends: list[int], rectangle: Rectangle, device: torch.device
+) -> Tensor | None:
+    """Ends of the packed samples, and of the padding behind them."""
+    if not rectangle.packed:
+        return None
+    if ends[-1] < rectangle.length:
+        ends = [*ends, rectangle.length]
+    return torch.tensor(ends, dtype=torch.int32, device=device)

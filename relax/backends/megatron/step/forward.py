@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relax.backends.megatron.convert.weights import unwrap
-from relax.backends.megatron.mcore import get_forward_backward_func
+from relax.backends.megatron.mcore import PackedSeqParams, get_forward_backward_func
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.backends.megatron.step.batch import MicroBatch
 from relax.backends.megatron.step.logprob import TokenScores, VocabPart, token_scores
@@ -77,6 +77,7 @@ class ScoringModel:
                 input_ids=batch.tokens_BS,
                 position_ids=batch.positions_BS,
                 attention_mask=None,
+                packed_seq_params=_packing(batch),
                 **extra,
             )
         finally:
@@ -113,6 +114,20 @@ class ScoringModel:
         hidden, *rest = inputs
         chosen = hidden[batch.response_sources_N, batch.response_rows_N]
         return chosen.unsqueeze(1), *rest
+
+
+def _packing(batch: MicroBatch) -> PackedSeqParams | None:
+    """What megatron is told of packed segments; None for padded rows."""
+    if batch.segments is None:
+        return None
+    longest = int((batch.segments[1:] - batch.segments[:-1]).max())
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=batch.segments,
+        cu_seqlens_kv=batch.segments,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
 
 
 def run_schedule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,9 +52,8 @@ def measure_gradients(part: ModelPart, ddp: DistributedDataParallel) -> Gradient
     layers = part.shape.num_layers
     # Rows: parts, then layers. Columns: sum of squares, parameters, non-finite ones.
     sums = torch.zeros(len(PARTS) + layers, 3, dtype=torch.float64)
-    for name, gradient in _owned(part, ddp):
-        norm = torch.linalg.vector_norm(gradient, dtype=torch.float64)
-        square = float(norm.square())
+    owned = list(_owned(part, ddp))
+    for (name, gradient), square in zip(owned, _squares(owned), strict=True):
         bad = 0 if math.isfinite(square) else int((~torch.isfinite(gradient)).sum())
         added = torch.tensor([square, 1.0, bad], dtype=torch.float64)
         sums[PARTS.index(_part_of(name))] += added
@@ -72,6 +71,12 @@ def measure_gradients(part: ModelPart, ddp: DistributedDataParallel) -> Gradient
         norm_by_layer=of_layers[:, 0].sqrt().tolist(),
         nonfinite=round(float(of_parts[:, 2].sum())),
     )
+
+
+def _squares(gradients: Sequence[tuple[str, Tensor]]) -> list[float]:
+    """The squared norm of each, in one wait for the device."""
+    norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for _, g in gradients]
+    return torch.stack(norms).square().tolist() if norms else []
 
 
 def _owned(

@@ -73,12 +73,16 @@ def plan_steps(
     if step_sizes is None:
         per_step = _samples_per_step(settings, layout)
         step_sizes = equal_steps(len(samples), samples_per_step=per_step)
+    packed = settings.qkv_format == "thd"
     steps: list[list[Cut]] = []
     for rows in split_steps(len(samples), step_sizes=step_sizes):
         parts = split_micro_batches(
             samples, rows, settings=settings, max_tokens=max_tokens
         )
-        sizes = [rectangle_of(samples, p, multiple=padding.multiple) for p in parts]
+        sizes = [
+            rectangle_of(samples, p, multiple=padding.multiple, packed=packed)
+            for p in parts
+        ]
         steps.append(list(zip(parts, sizes, strict=True)))
     if layout.expert_size > 1:
         steps = _in_lockstep(steps, layout)
@@ -135,4 +139,8 @@ def _alike(steps: list[list[Cut]]) -> list[list[Cut]]:
 
 
 def _holding(sizes: Sequence[Rectangle]) -> Rectangle:
-    return Rectangle(max(r.rows for r in sizes), max(r.length for r in sizes))
+    return Rectangle(
+        rows=max(r.rows for r in sizes),
+        length=max(r.length for r in sizes),
+        packed=sizes[0].packed,
+    )

@@ -1,0 +1,104 @@
+"""The hands of a run: its stages, and what people order at its safe points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from relax.backends.ray_border import answer
+from relax.control.orders import DumpOrder, ModeOrder, ReplayOrder
+from relax.control.protocol import Stacks
+from relax.controller.dumper import Dumper
+from relax.controller.excursions import Excursions
+from relax.controller.hands import StageResult
+from relax.controller.replays import Replays
+from relax.controller.state import CarryOut, RunStage
+from relax.controller.triggers import DumpTriggers
+from relax.events.types import Stage
+
+
+class RunHands:
+    """Carries out stages and errands (`relax.controller.hands.Hands`).
+
+    Args:
+        excursions: Has the stages of the run, and those of an excursion.
+        replays: Replays recorded samples.
+        dumper: Keeps the last rollouts.
+        triggers: What makes a rollout dump itself.
+    """
+
+    def __init__(
+        self,
+        excursions: Excursions,
+        *,
+        replays: Replays,
+        dumper: Dumper,
+        triggers: DumpTriggers,
+    ) -> None:
+        self._excursions = excursions
+        self._workers = excursions.workers
+        self._replays = replays
+        self._dumper = dumper
+        self._triggers = triggers
+
+    async def run(self, order: RunStage, *, judge: bool) -> StageResult:
+        """Runs one stage of the run, or of the excursion that it is on."""
+        waits = judge or self._triggers.on_verdicts
+        result = await self._excursions.stages.run(order, judge=waits)
+        if self._triggers and not order.aside:
+            await self._dump_if_due(order, result)
+        return result
+
+    async def carry_out(self, order: CarryOut) -> str:
+        """Dumps, replays, or changes the mode.
+
+        Raises:
+            RelaxError: It could not be done; nothing has changed.
+        """
+        match order.errand.order:
+            case DumpOrder() as wanted:
+                return await self._dump(wanted)
+            case ModeOrder() as wanted:
+                return await self._excursions.move(order, wanted)
+            case ReplayOrder() as wanted:
+                return await self._replays.replay(order, wanted)
+
+    async def settle(self) -> None:
+        """Waits for verdicts that are still being given."""
+        await self._excursions.stages.settle()
+
+    async def abort_generation(self) -> None:
+        """Aborts what is being generated; partial samples are kept."""
+        if self._workers.runner is not None:
+            await answer(self._workers.runner.abort.remote(), worker="rollout-runner")
+
+    async def stacks(self) -> Stacks:
+        """Python stacks of all processes."""
+        return await self._workers.stacks()
+
+    def processes(self) -> Mapping[str, int]:
+        """``{name: pid}`` of the run's processes."""
+        return self._workers.processes()
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Resident memory by process."""
+        return self._workers.memory_bytes()
+
+    async def _dump_if_due(self, order: RunStage, result: StageResult) -> None:
+        """Dumps a rollout that ``--dump-on`` waits for, once its ranks have trained."""
+        self._triggers.see(order.rollout_id, result)
+        last = order.stage is self._excursions.stages.last_stage
+        if not (last or order.stage is Stage.TRAIN):
+            return
+        if (why := self._triggers.why()) and order.rollout_id in self._dumper.kept():
+            await self._dumper.dump_by_itself(order.rollout_id, why)
+
+    async def _dump(self, order: DumpOrder) -> str:
+        kept = self._dumper.get(order.rollout_id)
+        folder = Path(order.folder).expanduser() if order.folder else None
+        dumped = await self._dumper.dump(kept.rollout_id, folder)
+        parts = "its samples and ranks" if kept.ranks else "its samples alone"
+        return (
+            f"rollout {kept.rollout_id}, {parts}: {len(dumped.files)} files, "
+            f"{dumped.num_bytes} bytes, {dumped.manifest}"
+        )
