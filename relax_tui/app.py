@@ -12,12 +12,14 @@ from typing import ClassVar, Final
 from textual import on
 from textual.binding import BindingType
 
+from relax.triage.verdict import Place
 from relax_tui.commands import RunSession
 from relax_tui.keymap import Where, bindings
 from relax_tui.lines import BLANK, Span, line
 from relax_tui.messages import DriverEnded, RunChosen, SnapshotTaken
 from relax_tui.panes.numbers import clock_text
 from relax_tui.screens.console_screen import ConsoleScreen
+from relax_tui.screens.dialogs import Dialog
 from relax_tui.screens.live import LiveScreen
 from relax_tui.sources.base import RunSnapshot, RunSource
 from relax_tui.steering import Outcome, SteeringApp
@@ -88,7 +90,7 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
     def open(self, run_dir: Path) -> None:
         """Shows a run."""
         self.close_run()
-        self.push_screen(LiveScreen())
+        self.open_screen(LiveScreen())
         self.call_after_refresh(self._start_source, run_dir)
 
     def _start_source(self, run_dir: Path) -> None:
@@ -135,6 +137,8 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
             # Screens below the top one catch up when they are shown again.
             if isinstance(screen, ConsoleScreen) and screen.is_current:
                 screen.show(self.shown)
+            elif isinstance(screen, Dialog) and screen.is_current:
+                screen.follow(self.newest)
 
     # Keys
 
@@ -154,6 +158,8 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
             return
         if isinstance(self.screen, LiveScreen):
             self.close_run()
+        elif self._source is not None and self.top and self.top.goes_back_to_now:
+            self._source.view(None)
         self.pop_screen()
         self.tell(BLANK)
 
@@ -168,7 +174,7 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
         # Reading run.json's protocol takes pydantic: a tenth of a second at the start.
         from relax_tui.screens.runs import RunsScreen  # noqa: PLC0415
 
-        self.push_screen(RunsScreen())
+        self.open_screen(RunsScreen())
 
     def freeze(self) -> None:
         """Freezes the view, or lets it catch up."""
@@ -199,8 +205,16 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
             text = f" rollout {rollouts[place][1]} of {rollouts[-1][1]}"
             self.tell(line(Span(text, "dim")))
 
-    def look_at(self, rollout_id: int) -> None:
-        """Looks at the newest record of a rollout, if there is one."""
-        found = [place for place in self.newest.rollouts if place[1] == rollout_id]
-        if found and self._source is not None:
+    def open_step(self, where: Place) -> None:
+        """Opens the tokens of a place; leaving them, the view is as it was before."""
+        from relax_tui.screens.step import StepScreen  # noqa: PLC0415 - opened later
+
+        screen = StepScreen(where.sample_index)
+        screen.go_to(where.sample_index, where.position)
+        viewed = self.newest.viewed
+        found = [one for one in self.newest.rollouts if one[1] == where.rollout_id]
+        elsewhere = viewed is None or viewed.rollout_id != where.rollout_id
+        if found and elsewhere and self._source is not None:
+            screen.goes_back_to_now = self.newest.following
             self._source.view(found[-1])
+        self.open_screen(screen)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relax.errors import ControlError, RelaxError
+from relax.errors import ArgumentError, ControlError
+from relax_tui import check_commands, order_commands
 from relax_tui.dumps_commands import app as dumps_app
+from relax_tui.printing import guarded, quoted, say
 
 if TYPE_CHECKING:
     from relax_tui.launch import Launch
@@ -29,6 +30,8 @@ app = typer.Typer(
 )
 
 app.add_typer(dumps_app, name="dumps")
+check_commands.register(app)
+order_commands.register(app)
 
 AsciiOption = Annotated[
     bool, typer.Option("--ascii", help="Draw with ASCII characters only.")
@@ -38,6 +41,10 @@ MouseOption = Annotated[
 ]
 ReadOnlyOption = Annotated[
     bool, typer.Option("--read-only", help="Give no commands to the run.")
+]
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RUN | PATH…]", help="A run, or another engine's files."),
 ]
 
 
@@ -114,12 +121,18 @@ def run(
 
 @app.command()
 def attach(
-    wanted: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
+    wanted: RunsArgument = None,
     read_only: ReadOnlyOption = False,
 ) -> None:
-    """Look at a run: a folder, an id or a name; without one the newest."""
+    """Look at a run: a folder, an id or a name; without one the newest.
+
+    Logs, dump folders and JSONL of another engine's run open read-only.
+    """
     capabilities = _capabilities()
-    run_dir = _find(wanted)
+    if foreign := _foreign(wanted):
+        _look_at_foreign(foreign, capabilities)
+        return
+    run_dir = _find(_only(wanted))
     if capabilities.headless:
         _print_report(run_dir, capabilities)
         return
@@ -141,13 +154,22 @@ def list_command(
 
 @app.command()
 def show(
-    wanted: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
+    wanted: RunsArgument = None,
     rollout: Annotated[int | None, typer.Option(help="Rollout to show.")] = None,
     sample: Annotated[int | None, typer.Option(help="Sample to show in full.")] = None,
 ) -> None:
-    """A run as plain text."""
+    """A run as plain text; also logs, dumps and JSONL of another engine's."""
     capabilities = _capabilities()
-    _print_report(_find(wanted), capabilities, rollout=rollout, sample=sample)
+    if foreign := _foreign(wanted):
+        from relax_tui.report import foreign_report
+
+        glyphs = capabilities.look.glyphs
+        text = foreign_report(
+            foreign, glyphs=glyphs, width=_columns(), rollout=rollout, sample=sample
+        )
+        print(text, end="")
+        return
+    _print_report(_find(_only(wanted)), capabilities, rollout=rollout, sample=sample)
 
 
 @app.command()
@@ -169,11 +191,44 @@ def stop(wanted: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
 
 
 @app.command()
-def doctor() -> None:
-    """What this machine and terminal can do."""
-    from relax_tui.doctor import diagnose
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """What this machine and terminal can do, and what is known to go wrong on it."""
+    from relax_tui.doctor import diagnose, document
 
-    print(diagnose(_capabilities()), end="")
+    if as_json:
+        print(json.dumps(document(_capabilities()), indent=2))
+    else:
+        print(diagnose(_capabilities()), end="")
+
+
+def _foreign(wanted: list[str] | None) -> tuple[Path, ...]:
+    """The paths, when they are not a run of ours; () when they are."""
+    paths = tuple(Path(word) for word in wanted or ())
+    if not paths or not all(path.exists() for path in paths):
+        return ()
+    is_run = len(paths) == 1 and (paths[0] / "run.json").is_file()
+    return () if is_run else paths
+
+
+def _only(wanted: list[str] | None) -> str | None:
+    if wanted and len(wanted) > 1:
+        raise ArgumentError(
+            f"{' '.join(wanted)}: not all of these exist",
+            hint="several paths are taken for one run of another engine",
+        )
+    return wanted[0] if wanted else None
+
+
+def _look_at_foreign(paths: tuple[Path, ...], capabilities: Capabilities) -> None:
+    if capabilities.headless:
+        from relax_tui.report import foreign_report
+
+        glyphs = capabilities.look.glyphs
+        print(foreign_report(paths, glyphs=glyphs, width=_columns()), end="")
+        return
+    _draw(paths[0], capabilities, foreign=paths)
 
 
 def _capabilities() -> Capabilities:
@@ -198,19 +253,20 @@ def _find(wanted: str | None) -> Path:
 
 
 def _start(flags: list[str], *, run_dir: Path, python: str) -> None:
-    from relax_tui.launch import driver_words, start_driver, wait_until_begun
+    from relax_tui.launch import start_driver, wait_until_begun
 
     capabilities = _capabilities()
     launch = start_driver(flags, run_dir=run_dir, python=python)
     if not capabilities.headless:
         _draw(launch.run_dir, capabilities, launch=launch)
         return
-    print(f"no console here ({capabilities.headless}); the run is {launch.run_dir}")
-    returncode = wait_until_begun(launch)
-    if returncode:
-        print(driver_words(launch.run_dir), file=sys.stderr)
-        raise typer.Exit(returncode)
-    print(f"it has begun; look at it with: relax-tui show {launch.run_dir}")
+    folder = quoted(str(launch.run_dir))
+    say(f"no console here ({capabilities.headless}); the run is {folder}")
+    died = wait_until_begun(launch)
+    if died is not None:
+        say(str(died), to=sys.stderr)
+        raise typer.Exit(died.returncode)
+    say(f"it has begun; look at it with: relax-tui show {folder}")
 
 
 def _draw(
@@ -219,36 +275,31 @@ def _draw(
     *,
     launch: Launch | None = None,
     read_only: str = "",
+    foreign: tuple[Path, ...] = (),
 ) -> None:
     from relax_tui.console import draw
 
     outcome = draw(
         run_dir,
         capabilities,
-        driver=launch.process if launch else None,
+        launch=launch,
         read_only=read_only,
         mouse=Options.mouse,
+        foreign=foreign,
     )
     if outcome.words:
-        print(outcome.words, file=sys.stderr)
+        say(outcome.words, to=sys.stderr)
     elif launch is not None:
-        print(f"the run goes on; back to it with: relax-tui attach {launch.run_dir}")
+        folder = quoted(str(launch.run_dir))
+        say(f"the run goes on; back to it with: relax-tui attach {folder}")
     if outcome.returncode:
         raise typer.Exit(outcome.returncode)
 
 
 def _print_runs() -> None:
-    from relax_tui.runs import list_runs
+    from relax_tui.runs import list_runs, run_rows
 
-    runs = list_runs()
-    for summary in runs:
-        place = summary.place or "-"
-        print(
-            f"{summary.name:<20} {summary.state:<10} {place:>9}"
-            f"  {summary.last_event:<16}  {summary.run_dir}"
-        )
-    if not runs:
-        print("no run yet: `relax-tui demo` starts one, `relax-tui --help` says more")
+    say("\n".join(run_rows(list_runs())))
 
 
 def _print_report(
@@ -261,15 +312,21 @@ def _print_report(
     from relax_tui.report import full_report
 
     glyphs = capabilities.look.glyphs
-    text = full_report(run_dir, glyphs=glyphs, rollout=rollout, sample=sample)
+    text = full_report(
+        run_dir, glyphs=glyphs, width=_columns(), rollout=rollout, sample=sample
+    )
     print(text, end="")
+
+
+def _columns() -> int | None:
+    """Cells of a row of the terminal; None where there is none, and nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
     import asyncio
 
     from relax.control.client import RunClient
-    from relax.errors import ArgumentError
     from relax.events.types import CommandKind
 
     known = [kind.value for kind in CommandKind]
@@ -289,26 +346,14 @@ def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
         waits = (
             f", waits for the safe point {answer.waits_for}" if answer.waits_for else ""
         )
-        print(f"{command}: accepted{waits}")
+        say(f"{command}: accepted{waits}")
 
     asyncio.run(ask())
 
 
-def _fail(error: RelaxError) -> NoReturn:
-    print(f"relax-tui: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-
-
 def main() -> None:
     """Entry point: errors are one sentence and an exit code."""
-    try:
-        app()
-    except RelaxError as error:
-        _fail(error)
-    except BrokenPipeError:
-        # `relax-tui show | head`: the reader has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+    guarded(app)
 
 
 if __name__ == "__main__":

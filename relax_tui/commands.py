@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from relax.errors import RelaxError
 from relax_tui.lines import Line, Span, line
+from relax_tui.printing import quoted
 from relax_tui.sources.base import Liveness, RunSnapshot
 from relax_tui.text import visible
 
@@ -104,6 +105,8 @@ def impossible(key_id: str, snapshot: RunSnapshot) -> str:
         return f"read-only: {snapshot.header.read_only}"
     if now.liveness.ended:
         return f"the run is {now.liveness}"
+    if now.liveness.ending and key_id not in ("kill_run", "stacks"):
+        return f"the run is {now.liveness}; K kills it"
     command = COMMANDS.get(key_id)
     if command and command.at_safe_point and now.liveness is not Liveness.PAUSED:
         return f"the run is {now.liveness}; p pauses it first"
@@ -127,9 +130,9 @@ def command_line(key_id: str, run_dir: str, conditions: tuple[str, ...] = ()) ->
     """The same command for a shell."""
     kind = COMMANDS[key_id].kind
     if kind == "stop":
-        return f"relax-tui stop {run_dir}"
-    quoted = "".join(f" --when '{text}'" for text in conditions)
-    return f"relax-tui tell {run_dir} {kind}{quoted}"
+        return f"relax-tui stop {quoted(run_dir)}"
+    when = "".join(f" --when {quoted(text)}" for text in conditions)
+    return f"relax-tui tell {quoted(run_dir)} {kind}{when}"
 
 
 class RunSession:
@@ -248,6 +251,16 @@ def outcome_words(snapshot: RunSnapshot, sent: dict[str, str]) -> Line | None:
             continue
         if command.phase == "refused":
             return refused_words(command.kind, command.reason)
+        if command.kind in _ENDING and not snapshot.now.liveness.ended:
+            return ending_words(command.kind)
+        if command.kind in _ENDING:
+            return ended_words(command.kind, snapshot)
+        if command.phase == "failed":
+            return line(
+                Span(f" {command.kind}: ", "title"),
+                Span("failed ", "bad"),
+                Span(visible(command.reason)),
+            )
         if command.phase in ("done", "withdrawn"):
             seconds = f" in {command.seconds:.1f} s" if command.seconds else ""
             reason = f": {visible(command.reason)}" if command.reason else ""
@@ -259,6 +272,24 @@ def outcome_words(snapshot: RunSnapshot, sent: dict[str, str]) -> Line | None:
             )
         return None
     return None
+
+
+_ENDING = {"stop": "the running stage ends first; K kills it", "kill": ""}
+
+
+def ending_words(kind: str) -> Line:
+    """A run that was told to end is still there; the command is not done before."""
+    effect = f" {_ENDING[kind]}" if _ENDING[kind] else ""
+    word = "stopping" if kind == "stop" else "killing"
+    return line(Span(f" {kind}: ", "title"), Span(word, "running"), Span(effect))
+
+
+def ended_words(kind: str, snapshot: RunSnapshot) -> Line:
+    """It is over."""
+    now = snapshot.now
+    detail = f", {visible(now.detail)}" if now.detail else ""
+    text = f"the run is {now.liveness}{detail}"
+    return line(Span(f" {kind}: ", "title"), Span("done ", "good"), Span(text))
 
 
 def failed_words(kind: str, error: RelaxError) -> Line:

@@ -214,6 +214,8 @@ def bindings() -> Iterator[Binding]:
             show=False,
             id=key.id,
             tooltip=key.help,
+            # At once and in order, before the key is handed to a screen's own queue.
+            priority=True,
         )
 
 

@@ -17,6 +17,7 @@ from relax.errors import ArgumentError, ControlError, RecordError, RelaxError
 DRIVER_LOG = Path("logs") / "driver.log"
 PACKAGE_PARENT = Path(__file__).resolve().parents[1]
 HEADLESS_WAIT_SECONDS = 120.0
+LOG_BYTES = 16_384
 MODELS = {
     "tiny": ("examples/tiny_arith/demo.yaml", "examples/tiny_arith/make.py"),
     "smollm2": ("examples/smollm2/demo.yaml", "examples/smollm2/make.py"),
@@ -29,8 +30,9 @@ class DriverDied(RelaxError):
     code = "driver-died"
 
     def __init__(self, returncode: int, words: str) -> None:
-        super().__init__(words or f"the driver ended with exit code {returncode}")
-        self.returncode = returncode
+        super().__init__(words)
+        # A shell says 128 + signal; and 0 would claim that the run began.
+        self.returncode = 128 - returncode if returncode < 0 else returncode or 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +41,13 @@ class Launch:
 
     Attributes:
         process: Its process; reaped by whoever follows the run.
+        log_begin: Size of the driver's log when it started: what lies before was
+            written by an earlier one.
     """
 
     run_dir: Path
     process: subprocess.Popen[bytes]
+    log_begin: int = 0
 
 
 def new_run_dir(name: str) -> Path:
@@ -68,6 +73,7 @@ def start_driver(flags: Sequence[str], *, run_dir: Path, python: str = "") -> La
     try:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (run_dir / DRIVER_LOG).parent.mkdir(mode=0o700, exist_ok=True)
+        log = (run_dir / DRIVER_LOG).open("ab")
     except OSError as error:
         raise ArgumentError(
             f"--run-dir {str(run_dir)!r} cannot be made: {error.strerror}"
@@ -81,7 +87,8 @@ def start_driver(flags: Sequence[str], *, run_dir: Path, python: str = "") -> La
         str(run_dir),
     ]
     environment = child_environment({"PYTHONPATH": child_python_path()})
-    with (run_dir / DRIVER_LOG).open("ab") as log:
+    with log:
+        begin = log.tell()
         try:
             process = subprocess.Popen(
                 command,
@@ -95,7 +102,7 @@ def start_driver(flags: Sequence[str], *, run_dir: Path, python: str = "") -> La
             raise ArgumentError(
                 f"--python {python!r} cannot be started: {error.strerror}"
             ) from error
-    return Launch(run_dir=run_dir, process=process)
+    return Launch(run_dir=run_dir, process=process, log_begin=begin)
 
 
 def demo_flags(model: str) -> list[str]:
@@ -150,7 +157,9 @@ def _example(relative: str) -> Path | None:
     return None
 
 
-def wait_until_begun(launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS) -> int:
+def wait_until_begun(
+    launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS
+) -> DriverDied | None:
     """Waits until a driver opened its run, for those who do not watch it start.
 
     Args:
@@ -158,38 +167,57 @@ def wait_until_begun(launch: Launch, *, seconds: float = HEADLESS_WAIT_SECONDS) 
         seconds: How long at most.
 
     Returns:
-        0 when the run began, else the driver's exit code.
+        How the driver ended; None when the run began.
 
     Raises:
         ControlError: It neither began nor ended in that time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if has_begun(launch.run_dir, launch.process.pid):
-            return 0
-        if launch.process.poll() is not None:
-            return launch.process.returncode or 1
+        if has_begun(launch):
+            return None
+        died = death(launch)
+        if died is not None:
+            return died
         time.sleep(0.1)
     raise ControlError(
         f"the driver did not begin its run within {seconds:.0f} s",
         where=str(launch.run_dir),
-        hint=driver_words(launch.run_dir, lines=3),
+        hint=driver_words(launch, lines=3),
     )
 
 
-def has_begun(run_dir: Path, pid: int) -> bool:
+def has_begun(launch: Launch) -> bool:
     """Whether this driver, not one of an earlier attempt, opened the run folder."""
     try:
-        return read_run_info(run_dir).pid == pid
+        return read_run_info(launch.run_dir).pid == launch.process.pid
     except RecordError:
         return False
 
 
-def driver_words(run_dir: Path, *, lines: int = 12) -> str:
+def death(launch: Launch) -> DriverDied | None:
+    """How a driver ended without ever opening its run; None while it may."""
+    code = launch.process.poll()
+    if code is None or has_begun(launch):
+        return None
+    words = driver_words(launch)
+    return DriverDied(code, words) if words else DriverDied(code, _silent(launch, code))
+
+
+def _silent(launch: Launch, code: int) -> str:
+    """What is to be said of a driver that said nothing."""
+    program = launch.process.args
+    name = str(program[0]) if isinstance(program, list) else "the driver"
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{name} ended with {how} and wrote nothing; is it the right interpreter?"
+
+
+def driver_words(launch: Launch, *, lines: int = 12) -> str:
     """The last lines that a driver wrote to its log, for a run that never began."""
     try:
-        content = (run_dir / DRIVER_LOG).read_bytes()[-16_384:]
+        content = (launch.run_dir / DRIVER_LOG).read_bytes()[launch.log_begin :]
     except OSError:
         return ""
-    kept = content.decode("utf-8", "replace").strip().splitlines()[-lines:]
+    text = content[-LOG_BYTES:].decode("utf-8", "replace").strip()
+    kept = text.splitlines()[-lines:]
     return "\n".join(kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from relax.errors import ArgumentError, RecordError
 from relax.events.encoding import decode_event
 from relax.events.tail import event_files, last_event
 from relax.events.types import (
+    Commanded,
+    CommandKind,
+    CommandPhase,
     Event,
     Paused,
     RunFailed,
@@ -23,6 +27,8 @@ from relax.events.types import (
     RunStarted,
     StageStarted,
 )
+from relax_tui.printing import quoted
+from relax_tui.text import pad, visible, width
 
 RUNS_FOLDER = Path("runs")
 RUNS_SHOWN = 200
@@ -34,9 +40,10 @@ class RunSummary:
     """A run in one row.
 
     Attributes:
-        state: ``running``, ``paused``, ``finished``, ``stopped``, ``failed``, ``lost``,
-            ``other host`` or ``unreadable``.
-        place: ``37/200``; '' before the first rollout.
+        state: ``running``, ``paused``, ``stopping``, ``finished``, ``stopped``,
+            ``failed``, ``lost``, ``other host`` or ``unreadable``.
+        place: ``37/200``, the rollout that runs; ``200 of 200`` once that many are
+            done; '' before the first rollout.
         last_event: Local time of the newest event.
     """
 
@@ -123,16 +130,55 @@ def _edge_events(run_dir: Path) -> list[Event]:
 
 
 def _state_and_place(events: list[Event]) -> tuple[str, str]:
-    total, rollout, state = 0, -1, "running"
+    total, first, rollout, state = 0, 0, -1, "running"
     for event in events:
         match event.payload:
-            case RunStarted(num_rollout=number):
-                total = number
+            case RunStarted(num_rollout=number, start_rollout_id=start):
+                total, first, rollout = number, start, -1
             case StageStarted(rollout_id=number):
                 state, rollout = "running", number
             case Paused(rollout_id=number):
                 state, rollout = "paused", number
+            case Commanded(
+                kind=CommandKind.STOP | CommandKind.KILL, phase=CommandPhase.ACCEPTED
+            ):
+                state = "stopping"
+            case RunFinished(rollouts=number):
+                return state, f"{first + number} of {total}"
     return state, f"{rollout}/{total}" if rollout >= 0 else ""
+
+
+def run_rows(runs: Sequence[RunSummary]) -> list[str]:
+    """The list of runs as text, newest first.
+
+    Args:
+        runs: The runs.
+
+    Returns:
+        Column heads and a row a run; one row that says so when there is none.
+    """
+    if not runs:
+        return ["no run yet: `relax-tui demo` starts one, `relax-tui --help` says more"]
+    heads = ("NAME", "RUN", "STATE", "ROLLOUT", "LAST EVENT", "FOLDER")
+    table = [heads] + [
+        tuple(
+            visible(text)
+            for text in (
+                run.name,
+                run.run_id or "-",
+                run.state,
+                run.place or "-",
+                run.last_event or "-",
+                quoted(run.run_dir),
+            )
+        )
+        for run in runs
+    ]
+    widths = [max(width(row[column]) for row in table) for column in range(5)]
+    return [
+        "  ".join([*(pad(row[n], widths[n]) for n in range(5)), row[5]])
+        for row in table
+    ]
 
 
 def find_run(wanted: str | None) -> Path:

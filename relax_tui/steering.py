@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from textual import work
+from textual import events, work
 from textual.app import App, SuspendNotSupported
+from textual.screen import Screen
 
 from relax.arguments.environment import state_home
 from relax.errors import RelaxError
@@ -15,12 +18,17 @@ from relax_tui import commands
 from relax_tui.copying import copy_text, write_text
 from relax_tui.lines import BLANK, Line, Span, line
 from relax_tui.screens.console_screen import ConsoleScreen
-from relax_tui.screens.dialogs import TextDialog
+from relax_tui.screens.dialogs import Dialog, TextDialog
 from relax_tui.sources.base import RunSnapshot
 from relax_tui.text import visible
 
 if TYPE_CHECKING:
+    from textual.await_complete import AwaitComplete
+    from textual.widget import AwaitMount
+
     from relax_tui.terminal import Capabilities
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +53,39 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
         self.shown = self.newest
         self.message: Line = BLANK
         self.session: commands.RunSession | None = None
+        self._opening: AwaitMount | AwaitComplete | None = None
+
+    def open_screen(
+        self,
+        screen: Screen[Answer],
+        answered: Callable[[Answer | None], None] | None = None,
+    ) -> None:
+        """Puts a screen or a dialog in front; the next key is for it.
+
+        Args:
+            screen: The screen.
+            answered: Told what a dialog was dismissed with.
+        """
+        self._opening = self.push_screen(screen, answered)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys act one after the other, each on what the one before has opened.
+
+        Textual hands a key to the screen that is in front when it arrives, and screens
+        handle theirs at their own pace: what is typed right behind a key that opens a
+        dialog would act on the screen below, which is to say on the run.
+        """
+        typed = isinstance(event, events.Key | events.Paste) and not event.is_forwarded
+        if typed and self._opening is not None:
+            opening, self._opening = self._opening, None
+            await opening
+        if typed and isinstance(self.screen, Dialog):
+            if isinstance(event, events.Key):
+                self.screen.take_key(event.key, event.character)
+            elif isinstance(event, events.Paste):
+                self.screen.take_paste(event.text)
+            return
+        await super().on_event(event)
 
     @property
     def top(self) -> ConsoleScreen | None:
@@ -72,11 +113,15 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
     last_outcome: Line = BLANK
 
     @work(group="commands")
-    async def send(self, key_id: str, *, conditions: tuple[str, ...] = ()) -> None:
+    async def send(self, key_id: str) -> None:
         """Sends a command and says what became of it."""
+        await self.ask(key_id)
+
+    async def ask(self, key_id: str, *, conditions: tuple[str, ...] = ()) -> str:
+        """Sends a command, says what became of it, and gives the refusal or ''."""
         kind = commands.COMMANDS[key_id].kind
         if self.session is None:
-            return
+            return "no run is shown"
         self.last_outcome = BLANK
         self.tell(commands.sent_words(kind))
         command_id = commands.new_command_id()
@@ -86,9 +131,10 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
             )
         except RelaxError as error:
             self.tell(commands.failed_words(kind, error))
-            return
+            return f"not sent: {error}"
         done = commands.outcome_words(self.newest, {command_id: kind})
         self.tell(done or commands.answer_words(kind, answer))
+        return "" if answer.accepted else answer.reason
 
     @work(group="stacks", exclusive=True)
     async def ask_stacks(self) -> None:
@@ -106,7 +152,9 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
             f"== {name}: no answer, {why}" for name, why in stacks.missing.items()
         ]
         self.tell(line(Span(f" stacks of {len(stacks.stacks)} processes", "good")))
-        self.push_screen(TextDialog(title="stacks", content="\n".join(parts)))
+        content = "\n".join(parts)
+        dialog = TextDialog(title="stacks", content=content, copy=self.copy_out)
+        self.open_screen(dialog)
 
     def copy_out(self, text: str, name: str, *, to_clipboard: bool = True) -> None:
         """Copies a text out and says what was tried."""
@@ -132,6 +180,6 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
         try:
             path = write_text(text, name, folder=state_home() / "relax" / "copied")
             with self.suspend():
-                subprocess.run([*pager.split(), str(path)], check=False)
-        except (OSError, SuspendNotSupported) as error:
+                subprocess.run([*shlex.split(pager), str(path)], check=False)
+        except (OSError, ValueError, SuspendNotSupported) as error:
             self._copied(f"{name}: {pager} did not open: {error}", role="bad")

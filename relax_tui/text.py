@@ -25,6 +25,9 @@ _INVISIBLE = frozenset(
 ) | {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x202A, 0x202F))}
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
 DOTTED_CIRCLE = "\u25cc"
+# What our own sentences use, for terminals that know ASCII only.
+_ASCII_WORDS = {"Δ": "d", "±": "+-", "≤": "<=", "≥": ">=", "≠": "!=", "×": "x",
+                "→": "->", "−": "-", "·": ".", "…": "...", "—": "-"}  # fmt: skip
 
 
 def visible(text: str, *, ascii_only: bool = False) -> str:
@@ -36,7 +39,8 @@ def visible(text: str, *, ascii_only: bool = False) -> str:
 
     Args:
         text: Text from outside.
-        ascii_only: Also write every non-ASCII character as an escape.
+        ascii_only: Also write every non-ASCII character in ASCII: a few signs as words
+            of the same meaning, the others as escapes.
 
     Returns:
         One line of printable text.
@@ -68,7 +72,9 @@ def _visible_form(char: str) -> str:
 
 
 def _ascii_form(char: str) -> str:
-    return char if " " <= char <= "~" else _escape(ord(char))
+    if " " <= char <= "~":
+        return char
+    return _ASCII_WORDS.get(char) or _escape(ord(char))
 
 
 def _escape(code: int) -> str:

@@ -11,7 +11,7 @@ from relax_tui.sources.base import Figure, RunSnapshot
 from relax_tui.theme import STATUS_ROLES, Glyphs
 
 _SHORT = {"unequal": "uneq", "max |lp-ref|": "max", "nonfinite": "nonf",
-          "grad_norm": "grad"}  # fmt: skip
+          "grad_norm": "grad", "grad by part": "parts"}  # fmt: skip
 
 
 def figure_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:

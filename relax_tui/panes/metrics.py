@@ -92,6 +92,9 @@ def _value(
 ) -> tuple[str, tuple[float | None, ...]]:
     series = snapshot.series.get(curve.key)
     last = series.last if series else None
+    if not snapshot.following:
+        # Looking back, what this rollout did not measure is not what another did.
+        last = snapshot.latest.get(curve.key)
     text = percent_text(last, glyphs) if curve.percent else number_text(last, glyphs)
     return text, series.points if series else ()
 
@@ -134,6 +137,7 @@ class MetricsPane(Pane):
 
     def about(self) -> tuple[str, str]:
         """The rollout the numbers belong to."""
+        self.pane_name = "now" if self.snapshot.following else "then"
         return "", latest_place(self.snapshot, "rollout ")
 
     def body(self, width: int, height: int) -> Sequence[Line]:

@@ -10,14 +10,16 @@ from relax_tui.theme import STATUS_ROLES, STATUS_WORDS, Glyphs
 
 
 def number_text(value: float | None, glyphs: Glyphs) -> str:
-    """A number in at most eight cells; an absent one is a dash, never 0.
+    """A number with three digits that count, in at most eight cells.
+
+    An absent one is a dash, never 0; and what is not 0 never reads as 0.
 
     Args:
         value: The number; None when it is absent.
         glyphs: Of the terminal.
 
     Returns:
-        ``0``, ``0.412``, ``41.2``, ``2.1e-04``, ``nan``, ``—``.
+        ``0``, ``0.412``, ``0.0159``, ``41.20``, ``2.1e-04``, ``nan``, ``—``.
     """
     if value is None:
         return glyphs.absent
@@ -30,7 +32,24 @@ def number_text(value: float | None, glyphs: Glyphs) -> str:
         return f"{value:.1e}"
     if size >= 10 and value == int(value):
         return f"{value:.0f}"
-    digits = 3 if size < 10 else 2 if size < 100 else 1
+    limits = ((0.01, 5), (0.1, 4), (10, 3), (100, 2))
+    digits = next((digits for limit, digits in limits if size < limit), 1)
+    return f"{value:.{digits}f}"
+
+
+def reward_text(value: float | None, glyphs: Glyphs) -> str:
+    """A reward: two decimals, unless they would turn a small one into 0."""
+    if value is None or not math.isfinite(value) or 0 < abs(value) < 0.005:
+        return number_text(value, glyphs)
+    return f"{value:.2f}"
+
+
+def log_prob_text(value: float, digits: int) -> str:
+    """A log-prob in fixed places; one too small for them by its size."""
+    if not math.isfinite(value):
+        return str(value)
+    if 0 < abs(value) < 10**-digits * 5:
+        return f"{value:.2e}"
     return f"{value:.{digits}f}"
 
 
@@ -75,3 +94,8 @@ def percent_text(share: float | None, glyphs: Glyphs) -> str:
         return number_text(share, glyphs)
     value = share * 100
     return f"{value:.1f} %" if 0 < value < 1 else f"{value:.0f} %"
+
+
+def length_text(length: int, glyphs: Glyphs) -> str:
+    """Tokens of a response; a dash where only its text is known (-1)."""
+    return glyphs.absent if length < 0 else str(length)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relax_tui.lines import Line, Span
-from relax_tui.panes.numbers import number_text
+from relax_tui.panes.numbers import length_text, number_text, reward_text
 from relax_tui.panes.pane import ListPane
+from relax_tui.panes.verdicts import UNHEALTHY
 from relax_tui.sources.base import RolloutView, RunSnapshot, SampleRow
 from relax_tui.text import pad, visible
 from relax_tui.theme import Glyphs
@@ -16,9 +18,35 @@ BAD_FLAGS = frozenset(_FLAG_ORDER[:5])
 PREVIEW = 400
 
 
-def worst_first(rows: tuple[SampleRow, ...]) -> list[SampleRow]:
-    """Samples in the order in which a person should look at them."""
-    return sorted(rows, key=_badness)
+def worst_first(
+    rows: Sequence[SampleRow], pointed: Sequence[int] = ()
+) -> list[SampleRow]:
+    """Samples in the order in which a person should look at them.
+
+    Args:
+        rows: The samples.
+        pointed: Indexes of those that checks point at, which come first.
+    """
+    first = {index: place for place, index in enumerate(pointed)}
+    return sorted(
+        rows, key=lambda row: (first.get(row.index, len(first)), _badness(row))
+    )
+
+
+def pointed_at(snapshot: RunSnapshot) -> tuple[int, ...]:
+    """Samples of the viewed rollout that a check which is not healthy points at."""
+    view = snapshot.viewed
+    if view is None:
+        return ()
+    places = [
+        place
+        for line in snapshot.verdicts
+        if str(line.verdict.status) in UNHEALTHY
+        for place in (line.verdict.where, *(e.where for e in line.verdict.evidence))
+        if place is not None and place.rollout_id == view.rollout_id
+    ]
+    found = (place.sample_index for place in places)
+    return tuple(dict.fromkeys(index for index in found if index is not None))
 
 
 def _badness(row: SampleRow) -> tuple[int, float, float, int]:
@@ -71,7 +99,12 @@ def columns_of(snapshot: RunSnapshot) -> Columns:
 
 
 def response_row(
-    row: SampleRow, width: int, glyphs: Glyphs, *, columns: Columns
+    row: SampleRow,
+    width: int,
+    glyphs: Glyphs,
+    *,
+    columns: Columns,
+    preview: int | None = PREVIEW,
 ) -> Line:
     """One sample: its scalars in columns, then the beginning of its response.
 
@@ -80,6 +113,7 @@ def response_row(
         width: Cells there are.
         glyphs: Of the terminal.
         columns: How the rows of this rollout are drawn.
+        preview: Characters of the response; None for all.
     """
     scored = columns.scored
     bad = bool(BAD_FLAGS.intersection(row.flags))
@@ -88,8 +122,8 @@ def response_row(
     spans = [
         Span(pad(str(row.index), columns.index_cells, ">")),
         Span(pad(group, 5, ">"), "dim"),
-        Span(pad(_reward(row, glyphs), 7, ">"), "number"),
-        Span(pad(str(row.length), 5, ">")),
+        Span(pad(reward_text(row.reward, glyphs), 7, ">"), "number"),
+        Span(pad(length_text(row.length, glyphs), 5, ">")),
     ]
     later = glyphs.dot
     reference = number_text(row.ref_max_abs, glyphs) if scored else later
@@ -110,7 +144,7 @@ def response_row(
         ]
     else:
         spans.append(Span(" " + pad(flag, 5), flag_role))
-    spans.append(Span(" " + visible((row.failure or row.response)[:PREVIEW])))
+    spans.append(Span(" " + visible((row.failure or row.response)[:preview])))
     return tuple(spans)
 
 
@@ -119,12 +153,6 @@ def _reference_role(difference: float | None, columns: Columns) -> str:
     if difference is None or difference == 0:
         return "dim"
     return "heat4" if columns.untrained or difference != difference else ""
-
-
-def _reward(row: SampleRow, glyphs: Glyphs) -> str:
-    if row.reward is None:
-        return glyphs.absent
-    return f"{row.reward:.2f}"
 
 
 def _heat(difference: float | None) -> str:
@@ -144,6 +172,7 @@ class ResponsesPane(ListPane):
         self.order: list[SampleRow] = []
         self._selected: int | None = None
         self._chosen = False
+        self._pointed: tuple[int, ...] = ()
         self._columns = Columns()
 
     @property
@@ -159,7 +188,9 @@ class ResponsesPane(ListPane):
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes new rows in; the cursor stays on its sample."""
         before, after = self.snapshot.viewed, snapshot.viewed
-        if after != before:
+        pointed = pointed_at(snapshot)
+        if after != before or pointed != self._pointed:
+            self._pointed = pointed
             self._take(before, after)
             self._columns = columns_of(snapshot)
         super().show(snapshot)
@@ -167,7 +198,8 @@ class ResponsesPane(ListPane):
     def _take(self, before: RolloutView | None, after: RolloutView | None) -> None:
         rows = after.rows if after else ()
         finished = after is not None and after.complete
-        self.order = worst_first(rows) if finished else list(rows)
+        ordered = finished or bool(self._pointed)
+        self.order = worst_first(rows, self._pointed) if ordered else list(rows)
         other = (
             before is None
             or after is None
@@ -183,13 +215,18 @@ class ResponsesPane(ListPane):
             self.cursor = places.get(self._selected, self.cursor)  # type: ignore[arg-type]
         else:
             # Worst first when complete; the newest one while they still arrive.
-            self.cursor = 0 if finished else max(len(self.order) - 1, 0)
+            self.cursor = 0 if ordered else max(len(self.order) - 1, 0)
 
     def _place(self, index: int) -> bool:
         moved = super()._place(index)
         self._chosen = True
         self._selected = self.selected.index if self.selected else None
         return moved
+
+    @property
+    def chosen(self) -> bool:
+        """Whether a person put the cursor where it is."""
+        return self._chosen
 
     def select(self, sample_index: int) -> bool:
         """Puts the cursor on a sample; False when it is not here."""

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from relax_tui.lines import Line, Span
 from relax_tui.panes.differences import PAIRINGS, Pairing, counts, difference, strip
-from relax_tui.panes.numbers import number_text
+from relax_tui.panes.numbers import (
+    length_text,
+    log_prob_text,
+    number_text,
+    reward_text,
+)
 from relax_tui.panes.pane import ScrollPane
 from relax_tui.sources.base import RolloutView, SampleRow, SampleTokens
 from relax_tui.text import visible, wrap
@@ -84,7 +89,8 @@ def _worst_row(tokens: SampleTokens, glyphs: Glyphs) -> Line:
                  ("rollout_log_probs", "rollout"))  # fmt: skip
         for name, label in short:
             if name in tokens.columns:
-                parts.append(f"{label} {tokens.columns[name][place]:.4f}")
+                value = tokens.columns[name][place]
+                parts.append(f"{label} {log_prob_text(value, 4)}")
         return (Span("  ".join(parts), "heat2"),)
     return ()
 
@@ -94,8 +100,9 @@ def sample_title(row: SampleRow, glyphs: Glyphs) -> str:
     parts = [str(row.index)]
     if row.group is not None:
         parts.append(f"group {row.group}")
-    reward = glyphs.absent if row.reward is None else f"{row.reward:.2f}"
-    parts += [f"reward {reward}", f"{row.length} tokens", visible(row.status)]
+    reward = reward_text(row.reward, glyphs)
+    length = length_text(row.length, glyphs)
+    parts += [f"reward {reward}", f"{length} tokens", visible(row.status)]
     if row.masked:
         parts.append(f"{row.masked} masked")
     parts += [flag for flag in row.flags if flag not in ("TRUNC", "ABORT")]

@@ -24,6 +24,8 @@ SHORT_STAGES = {
 
 def stage_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
     """The stages in the order in which they run, over one or two rows."""
+    if not snapshot.stages and not snapshot.following:
+        return [(Span(" not kept: it is too long ago", "dim"),)]
     if not snapshot.stages:
         return startup_rows(snapshot, glyphs)
     cells = [_stage(line, glyphs) for line in snapshot.stages]
@@ -41,6 +43,8 @@ def stage_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
 
 def startup_rows(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Line]:
     """What is up and what is being waited for."""
+    if snapshot.header.mode == "foreign":
+        return [(Span(" another engine's stages are not known", "dim"),)]
     if not snapshot.startup:
         return [(Span(" not yet: the driver is starting", "dim"),)]
     parts = [

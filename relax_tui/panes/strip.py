@@ -13,30 +13,32 @@ from relax_tui.text import visible, wrap
 from relax_tui.theme import Glyphs
 from relax_tui.widgets.line_view import LineView
 
+COMMAND_ROWS = 3
 _LIVENESS_ROLES = {
     Liveness.STARTING: "running",
     Liveness.RUNNING: "running",
     Liveness.PAUSED: "notice",
+    Liveness.STOPPING: "notice",
+    Liveness.KILLING: "notice",
     Liveness.FINISHED: "good",
     Liveness.STOPPED: "warn",
     Liveness.FAILED: "alarm",
     Liveness.LOST: "alarm",
+    Liveness.QUIET: "dim",
 }
 
 
 def status_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
     """Run, state, place and weights in one row."""
     header, now = snapshot.header, snapshot.now
-    state = Span(_word(now.liveness), _LIVENESS_ROLES[now.liveness])
+    state = Span(_word(now.liveness, glyphs), _LIVENESS_ROLES[now.liveness])
     wide = width >= 76
     parts: list[Line] = [(Span(visible(header.name or "?"), "title"),)]
     if wide:
         parts.insert(0, (Span("relax-tui", "dim"),))
     parts.append((Span(f"{header.mode} {glyphs.arrow} ", "dim"), state))
     if now.rollout_id >= 0 and header.num_rollout:
-        place = f"{now.rollout_id}/{header.num_rollout}"
-        head = "rollout " if wide else "r"
-        parts.append((Span(head, "label"), Span(place, "number")))
+        parts.append(_place(snapshot, wide=wide))
     if now.weights_version is not None:
         head = "weights v" if wide else "v"
         parts.append((Span(head, "label"), Span(str(now.weights_version), "number")))
@@ -44,7 +46,32 @@ def status_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
         parts.append((Span("READ-ONLY", "warn"),))
     if header.attempt > 1:
         parts.append((Span(f"attempt {header.attempt}", "dim"),))
-    return fit((Span(" "), *join(parts)), width, ellipsis=glyphs.ellipsis)
+    if snapshot.unread:
+        parts.append((Span("log incomplete" if wide else "log?", "warn"),))
+    strip: Line = (Span(" "), *join(parts))
+    stops = _stops(snapshot, width - line_width(strip) - 2)
+    return fit(join([strip, stops]), width, ellipsis=glyphs.ellipsis)
+
+
+def _place(snapshot: RunSnapshot, *, wide: bool) -> Line:
+    """The rollout that runs, counted from 0; or how many are done, when all are."""
+    now, header = snapshot.now, snapshot.header
+    total = header.num_rollout
+    if now.liveness is Liveness.FINISHED:
+        done = f"{now.rollout_id + 1}"
+        return (Span(done, "number"), Span(f" of {total} rollouts", "label"))
+    head = "rollout " if wide else "r"
+    return (Span(head, "label"), Span(f"{now.rollout_id}/{total}", "number"))
+
+
+def _stops(snapshot: RunSnapshot, room: int) -> Line:
+    """The stop conditions in force, as fully as there is room for."""
+    texts = snapshot.stop_conditions
+    if not texts or snapshot.now.liveness.ended:
+        return BLANK
+    every: Line = (Span("stops at ", "label"), Span(visible(", ".join(texts))))
+    count = "1 stop" if len(texts) == 1 else f"{len(texts)} stops"
+    return every if line_width(every) <= room else (Span(count, "label"),)
 
 
 def clock_line(snapshot: RunSnapshot, width: int) -> Line:
@@ -54,7 +81,9 @@ def clock_line(snapshot: RunSnapshot, width: int) -> Line:
     return (Span(" "), *line, Span(" "))
 
 
-def _word(liveness: Liveness) -> str:
+def _word(liveness: Liveness, glyphs: Glyphs) -> str:
+    if liveness.ending:
+        return f"{liveness}{'...' if glyphs.rule.isascii() else '…'}"
     loud = liveness in (Liveness.FAILED, Liveness.LOST, Liveness.PAUSED)
     return str(liveness).upper() if loud else str(liveness)
 
@@ -87,15 +116,21 @@ def _age(snapshot: RunSnapshot, *, short: bool) -> Line:
 def alarm_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
     """What a person must not overlook: lost, failed, slow; nothing when all is well."""
     now = snapshot.now
+    damaged = _damaged(snapshot, width)
     if now.liveness is Liveness.LOST:
-        return _lost(snapshot, width)
+        return [*_lost(snapshot, width), *damaged]
     if snapshot.failure is not None:
-        return _failed(snapshot, width)
+        return [*_failed(snapshot), *damaged]
+    return [*_slow(snapshot), *damaged]
+
+
+def _slow(snapshot: RunSnapshot) -> list[Line]:
+    now = snapshot.now
     slow = next((line for line in snapshot.stages if line.slow), None)
     if slow is not None:
         words = (Span(" SLOW ", "notice"), Span(f" {slow.stage}: {visible(slow.slow)}"))
-        hint = (Span("  x stacks  A abort generation  X stop  K kill", "dim"),)
-        return [fit(words, width, ellipsis=glyphs.ellipsis), hint]
+        abort = "  A abort generation" if slow.stage == "generate" else ""
+        return [words, (Span(f"  x stacks{abort}  X stop  K kill", "dim"),)]
     if now.liveness is Liveness.RUNNING and now.data_age.endswith(("min", "h")):
         text = f" no event for {now.data_age}, although the driver lives"
         return [(Span(" SILENT ", "notice"), Span(text), Span("  x stacks", "dim"))]
@@ -103,20 +138,23 @@ def alarm_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _lost(snapshot: RunSnapshot, width: int) -> list[Line]:
-    now, header = snapshot.now, snapshot.header
+    now = snapshot.now
     when = clock_text(now.since)
     last = f"; last sign of life {when}" if when else ""
     place = f" in rollout {now.rollout_id} {now.stage}" if now.rollout_id >= 0 else ""
     text = f" the run was lost{place}: {visible(now.detail)}{last}"
-    hint = (
-        f"   what was recorded stays readable; resume: relax-tui run --run-dir"
-        f" {visible(header.run_dir)} -- FLAGS"
-    )
-    rows = [(Span(" LOST ", "alarm"), Span(text)), (Span(hint, "dim"),)]
-    return [fit(row, width) for row in rows]
+    rows: list[Line] = [(Span(" LOST ", "alarm"), Span(text))]
+    if snapshot.again is None:
+        return [*rows, (Span("   what was recorded stays readable", "dim"),)]
+    again = snapshot.again
+    rows.append((Span(f"   started again it {visible(again.effect)}", "dim"),))
+    pieces = wrap(again.command, max(width - 3, 8))
+    if len(pieces) > COMMAND_ROWS:
+        pieces = [*pieces[: COMMAND_ROWS - 1], "... Y copies the whole command line"]
+    return [*rows, *((Span(f"   {piece}", "title"),) for piece in pieces)]
 
 
-def _failed(snapshot: RunSnapshot, width: int) -> list[Line]:
+def _failed(snapshot: RunSnapshot) -> list[Line]:
     failure = snapshot.failure
     if failure is None:
         return []
@@ -124,8 +162,16 @@ def _failed(snapshot: RunSnapshot, width: int) -> list[Line]:
     place += f" {failure.stage})" if place else ""
     first = f" {visible(failure.rank)}: " if failure.rank else " "
     head = (Span(" FAILED ", "alarm"), Span(f"{first}{visible(failure.what)}{place}"))
-    tail = [(Span("   " + visible(text), "dim"),) for text in failure.lines[-3:]]
-    return [fit(row, width) for row in (head, *tail)]
+    return [head, *((Span(f"   {visible(t)}", "dim"),) for t in failure.lines[-3:])]
+
+
+def _damaged(snapshot: RunSnapshot, width: int) -> list[Line]:
+    rows: list[Line] = []
+    for text in snapshot.viewed.damaged if snapshot.viewed else ():
+        mark = Span(" DAMAGED ", "alarm")
+        for number, piece in enumerate(wrap(text, max(width - 11, 8))):
+            rows.append((mark if number == 0 else Span(" " * 9), Span(f" {piece}")))
+    return rows
 
 
 class StatusStrip(LineView):
@@ -144,10 +190,22 @@ class StatusStrip(LineView):
     def rows(self, width: int, height: int) -> Sequence[Line]:
         """The strip."""
         line = status_line(self.snapshot, width, self.look.glyphs)
-        if self.frozen:
-            mark = f" VIEW FROZEN at {self.frozen} "
-            return [beside(line, (Span(mark, "notice"),), width)]
-        return [line]
+        mark = view_mark(self.snapshot, self.frozen)
+        return [beside(line, (Span(mark, "notice"),), width) if mark else line]
+
+
+def view_mark(snapshot: RunSnapshot, frozen: str) -> str:
+    """What is on the screen when it is not the run as it is now; '' when it is.
+
+    Args:
+        snapshot: What is shown.
+        frozen: Since when the view is frozen; '' when it is not.
+    """
+    if frozen:
+        return f" VIEW FROZEN at {frozen} "
+    if snapshot.following or snapshot.viewed is None:
+        return ""
+    return f" VIEW OF ROLLOUT {snapshot.viewed.rollout_id} "
 
 
 class ClockStrip(LineView):
@@ -257,6 +315,8 @@ def pointless_keys(liveness: Liveness) -> tuple[str, ...]:
     resuming = ("continue", "step_stage", "step_rollout")
     if liveness.ended:
         return (*resuming, "pause", "stop_when", "stacks")
+    if liveness.ending:
+        return (*resuming, "pause", "stop_when")
     return ("pause",) if liveness is Liveness.PAUSED else resuming
 
 

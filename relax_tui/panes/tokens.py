@@ -15,7 +15,7 @@ from relax_tui.panes.differences import (
     heat,
     missing,
 )
-from relax_tui.panes.numbers import number_text
+from relax_tui.panes.numbers import log_prob_text, number_text
 from relax_tui.panes.pane import ListPane
 from relax_tui.sources.base import SampleRow, SampleTokens
 from relax_tui.text import pad, visible, width
@@ -40,6 +40,7 @@ class TokensPane(ListPane):
         self.pairing = PAIRINGS[0]
         self.flow = False
         self.as_bytes = False
+        self.why_empty = ""
         self._values: tuple[float, ...] | None = None
         self._counts: Counts | None = None
         self._ulps: tuple[int | None, ...] = ()
@@ -140,7 +141,7 @@ class TokensPane(ListPane):
     def empty(self) -> str:
         """Why there are no tokens."""
         if self.row is None:
-            return "no sample is selected"
+            return self.why_empty or "no sample is selected"
         if self.tokens is None:
             return (
                 "not carried: this record keeps the tokens of some samples only"
@@ -203,7 +204,7 @@ class TokensPane(ListPane):
                 continue
             column = tokens.columns.get(name)
             cells = 9 if narrow else NUMBER_CELLS
-            shown = glyphs.absent if column is None else _log_prob(column[index])
+            shown = glyphs.absent if column is None else log_prob_text(column[index], 5)
             spans.append(
                 Span(pad(shown, cells, ">"), "dim" if column is None else role)
             )
@@ -334,10 +335,6 @@ def ulps(tokens: SampleTokens, pairing: Pairing) -> tuple[int | None, ...]:
     return tuple(
         int(step) if ok else None for step, ok in zip(steps, finite, strict=True)
     )
-
-
-def _log_prob(value: float) -> str:
-    return f"{value:.5f}" if math.isfinite(value) else str(value)
 
 
 def _signed(value: float | None, glyphs: Glyphs) -> str:

@@ -20,6 +20,8 @@ def verdict_rows(
 ) -> list[Line]:
     """One row a rule; the likeliest cause below those that are not healthy."""
     lines = snapshot.verdicts
+    if not lines and not snapshot.following:
+        return [(Span(" none is known of this rollout", "dim"),)]
     if not lines:
         return [(Span(" none yet: checks run when their stage ends", "dim"),)]
     rows: list[Line] = []
@@ -68,8 +70,11 @@ class VerdictsPane(Pane):
     """Verdicts of the whole run; `t` opens their evidence."""
 
     def about(self) -> tuple[str, str]:
-        """How many say what."""
-        return "", verdict_counts(self.snapshot)
+        """How many say what, and of which rollout when it is one alone."""
+        snapshot = self.snapshot
+        view = snapshot.viewed
+        one = "" if snapshot.following or not view else f"rollout {view.rollout_id}"
+        return one, verdict_counts(snapshot)
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """The verdicts."""

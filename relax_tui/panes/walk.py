@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relax_tui.lines import Line, Span, fit
+from relax.triage.verdict import Place
+from relax_tui.lines import Line, Span
 from relax_tui.panes.numbers import number_text, status_span
 from relax_tui.panes.pane import title_rule
+from relax_tui.panes.verdicts import UNHEALTHY
 from relax_tui.sources.base import Liveness, PausedAt, RunSnapshot, VerdictLine
 from relax_tui.text import visible, wrap
 from relax_tui.theme import STATUS_ROLES, Glyphs
@@ -43,7 +45,7 @@ _COHERENT = WalkStop(
     rules=("responses_coherent", "repetition"),
     means="Read them. Gibberish in the first rollout means that the checkpoint or its"
     " conversion is wrong; nothing after this point can be trusted then.",
-    next="score them, then run the log-prob passes",
+    next="collect the rewards, then run the log-prob passes",
 )
 _LOG_PROBS = WalkStop(
     title="check 2 · is log_probs equal to ref_log_probs, and small?",
@@ -99,7 +101,7 @@ def walk_stop(snapshot: RunSnapshot) -> WalkStop | None:
     paused = snapshot.paused
     if paused is None or snapshot.now.liveness is not Liveness.PAUSED:
         return None
-    if paused.why != "walk":
+    if paused.why != "walk" or not snapshot.following:
         return None
     return _stop_at(paused, snapshot.first_rollout or 0)
 
@@ -115,34 +117,72 @@ def walk_rows(
     title = f"walk {glyphs.dot} {stop.title.replace('·', glyphs.dot)}"
     where = f"paused before {paused.before} of rollout {paused.rollout_id}"
     rows = [title_rule(title, where, width, glyphs=glyphs, focused=True)]
-    verdicts = [v for v in snapshot.verdicts if _due(v, stop, paused.rollout_id)]
+    verdicts = _verdicts_due(snapshot, stop, paused)
     room = height - 2
     means = _means(stop, width)
     keep = min(len(means), max(room - len(verdicts), 0))
     for verdict in verdicts[: room - min(keep, 1)]:
-        rows.extend(_verdict(verdict, width, glyphs))
+        rows.extend(_verdict(verdict, glyphs))
     if stop.rules and not verdicts:
         rows.append((Span("   no verdict was given for this check", "warn"),))
     rows.extend(means[: max(height - 1 - len(rows), 0)])
+    place = walk_place(snapshot)
     keys = (
         Span(" c", "key"),
         Span(f" {stop.next}   ", ""),
         Span("t", "key"),
         Span(" evidence   ", "dim"),
-        Span("enter", "key"),
-        Span(" the sample's tokens   ", "dim"),
+        Span("Enter", "key"),
+        Span(f" {_opens(place)}   ", "dim"),
         Span("X", "key"),
         Span(" stop the run", "dim"),
     )
-    return [*rows[: height - 1], fit(keys, width, ellipsis=glyphs.ellipsis)]
+    return [*rows[: height - 1], keys]
 
 
-def _due(line: VerdictLine, stop: WalkStop, rollout_id: int) -> bool:
-    verdict = line.verdict
-    return verdict.rule in stop.rules and verdict.where.rollout_id <= rollout_id
+def _verdicts_due(
+    snapshot: RunSnapshot, stop: WalkStop, paused: PausedAt
+) -> list[VerdictLine]:
+    """Verdicts of the stop's check, worst first; and any other that is not healthy.
+
+    What went wrong at an earlier stop explains what goes wrong here, and a fault that
+    no check of this stop looks for must not be walked past.
+    """
+    known = [
+        line
+        for line in snapshot.verdicts
+        if line.verdict.where.rollout_id <= paused.rollout_id
+    ]
+    due = [line for line in known if line.verdict.rule in stop.rules]
+    wrong = [line for line in known if line not in due and _is_wrong(line)]
+    return sorted([*due, *wrong], key=lambda line: not _is_wrong(line))
 
 
-def _verdict(line: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
+def _is_wrong(line: VerdictLine) -> bool:
+    return str(line.verdict.status) in UNHEALTHY
+
+
+def walk_place(snapshot: RunSnapshot) -> Place | None:
+    """The sample that the worst verdict of this stop points at; None without one."""
+    stop, paused = walk_stop(snapshot), snapshot.paused
+    if stop is None or paused is None:
+        return None
+    for line in _verdicts_due(snapshot, stop, paused):
+        places = (line.verdict.where, *(e.where for e in line.verdict.evidence))
+        for place in places if _is_wrong(line) else ():
+            if place is not None and place.sample_index is not None:
+                return place
+    return None
+
+
+def _opens(place: Place | None) -> str:
+    if place is None or place.sample_index is None:
+        return "the sample's tokens"
+    token = "" if place.position is None else f", token t{place.position}"
+    return f"sample {place.sample_index}{token}"
+
+
+def _verdict(line: VerdictLine, glyphs: Glyphs) -> list[Line]:
     verdict = line.verdict
     numbers = "  ".join(
         f"{visible(name)} {number_text(value, glyphs)}"
@@ -156,11 +196,11 @@ def _verdict(line: VerdictLine, width: int, glyphs: Glyphs) -> list[Line]:
         Span(visible(verdict.summary), "" if role == "good" else role),
         Span(f"   {numbers}", "dim"),
     )
-    rows: list[Line] = [fit(head, width, ellipsis=glyphs.ellipsis)]
+    rows: list[Line] = [head]
     if role in ("bad", "warn") and verdict.causes:
         cause = verdict.causes[0]
         text = f"        {visible(cause.text)} ({cause.confidence})"
-        rows.append(fit((Span(text, "dim"),), width, ellipsis=glyphs.ellipsis))
+        rows.append((Span(text, "dim"),))
     return rows
 
 

@@ -20,9 +20,10 @@ from relax_tui.panes.strip import (
     MessageLine,
     StatusStrip,
 )
-from relax_tui.screens.dialogs import EntryDialog
+from relax_tui.screens.entry import EntryDialog
 from relax_tui.screens.run_actions import RunActions
 from relax_tui.sources.base import RunSnapshot
+from relax_tui.text import visible
 
 if TYPE_CHECKING:
     from relax_tui.app import ConsoleApp
@@ -47,6 +48,7 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self.focused_pane = 0
+        self.goes_back_to_now = False
         self._search = ""
 
     @property
@@ -230,7 +232,8 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
             self.console.tell(line(Span(text, "dim")))
             return
         title = f"search {self.current.pane_name}"
-        self.app.push_screen(EntryDialog(title=title, value=self._search), self._found)
+        dialog = EntryDialog(title=title, value=self._search)
+        self.console.open_screen(dialog, self._found)
 
     def _found(self, wanted: str | None) -> None:
         pane = self.current
@@ -241,8 +244,16 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
         if found and pane.cursor not in pane.matches:
             pane.next_match(1)
         self.after_move()
-        text = f' "{wanted}": {found} found; n and N go through them' if wanted else ""
-        self.console.tell(line(Span(text or " search cleared", "dim")))
+        self.console.tell(line(Span(f" {self._search_words(found)}", "dim")))
+
+    def _search_words(self, found: int) -> str:
+        if not self._search:
+            return "search cleared"
+        wanted = f'"{visible(self._search)}"'
+        if not found:
+            return f"{wanted}: nothing in {self.current.pane_name} holds it"
+        many = "1 row holds it" if found == 1 else f"{found} rows hold it"
+        return f"{wanted}: {many}; n and N go from one to the next"
 
     def do_search_next(self) -> None:
         """Next match."""
@@ -257,7 +268,9 @@ class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
         if isinstance(pane, ListPane) and pane.next_match(step):
             self.after_move()
             place = pane.matches.index(pane.cursor) + 1
-            text = f' "{self._search}": {place} of {len(pane.matches)}'
+            text = f' "{visible(self._search)}": row {place} of {len(pane.matches)}'
+        elif self._search:
+            text = f" {self._search_words(0)}"
         else:
             text = " nothing is searched for; / asks"
         self.console.tell(line(Span(text, "dim")))

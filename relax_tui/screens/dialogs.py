@@ -1,58 +1,106 @@
-"""Dialogs: a confirmation, a choice, a line of text, a page of text.
+"""Dialogs: a confirmation, a choice, a page of text.
 
 They are drawn as panels over the bottom of the screen. A confirmation says what will
 happen, to what, and with which command line; the default is no, `enter` does not
 confirm, and `y` never opens one.
+
+A dialog owns every key from the moment it is asked for: the app hands them to
+`Dialog.take_key` in the order in which they were typed, so that what is meant for the
+dialog cannot reach the run while the dialog is still being drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input
 
-from relax_tui.lines import Line, Span, plain
+from relax_tui.lines import Line, Span
 from relax_tui.panes.pane import title_rule
+from relax_tui.sources.base import RunSnapshot
 from relax_tui.text import visible, wrap
+from relax_tui.theme import Glyphs
 from relax_tui.widgets.line_view import LineView
 
-_PANEL_CSS = """
-    {name} {{ align: left bottom; background: transparent; }}
-    {name} > Vertical {{ width: 100%; height: auto; max-height: 100%; }}
-"""
+Answer = TypeVar("Answer")
+CLOSING = frozenset({"escape", "q"})
 
 
 class PanelText(LineView):
-    """Fixed rows inside a dialog, from the point to which it was scrolled."""
+    """The rows of a dialog."""
 
-    def __init__(self, *, id: str = "panel") -> None:
-        super().__init__(id=id)
-        self.content: Sequence[Line] = ()
-        self.offset_y = 0
+    content: Sequence[Line] = ()
 
     def show(self, content: Sequence[Line]) -> None:
         """Shows other rows; the panel grows to them, as far as the screen goes."""
         self.content = content
-        self.styles.height = max(1, min(len(content), self.app.size.height - 2))
-        self.repaint()
-
-    def scroll_rows(self, delta: int) -> None:
-        """Scrolls by rows."""
-        last = max(len(self.content) - self.size.height, 0)
-        self.offset_y = max(0, min(self.offset_y + delta, last))
+        height = max(1, min(len(content), self.app.size.height))
+        if self.styles.height is None or self.styles.height.value != height:
+            self.styles.height = height
         self.repaint()
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
-        """The rows in view."""
-        return self.content[self.offset_y : self.offset_y + height]
+        """The rows, from the first one."""
+        return self.content[:height]
 
 
-class ConfirmDialog(ModalScreen[bool]):
+class Dialog(ModalScreen[Answer], Generic[Answer], inherit_bindings=False):
+    """A panel that asks or shows something; it answers by being dismissed."""
+
+    DEFAULT_CSS = """
+    Dialog { align: left bottom; background: transparent; }
+    Dialog > Vertical { width: 100%; height: auto; max-height: 100%; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The panel."""
+        with Vertical():
+            yield PanelText(id="panel")
+
+    def on_mount(self) -> None:
+        """Draws the panel."""
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draws it for the new size."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Draws what the dialog says now; nothing before it stands."""
+        for panel in self.query(PanelText):
+            width, height = self.app.size
+            panel.show(self.panel_rows(width, height, panel.look.glyphs))
+
+    def take_key(self, key: str, character: str | None) -> None:
+        """Takes a key.
+
+        Args:
+            key: Textual's name of it.
+            character: What it prints; None for keys that print nothing.
+        """
+        raise NotImplementedError
+
+    def take_paste(self, text: str) -> None:
+        """Takes a pasted text; most dialogs have no use for one."""
+
+    def follow(self, snapshot: RunSnapshot) -> None:
+        """Learns how the run is now; most dialogs ask about something fixed."""
+
+    def panel_rows(self, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+        """The rows to draw.
+
+        Args:
+            width: Cells of a row.
+            height: Rows of the screen.
+            glyphs: Of the terminal.
+        """
+        raise NotImplementedError
+
+
+class ConfirmDialog(Dialog[bool]):
     """Asks before the run is touched.
 
     Args:
@@ -61,50 +109,36 @@ class ConfirmDialog(ModalScreen[bool]):
         command: The same for a shell.
     """
 
-    DEFAULT_CSS = _PANEL_CSS.format(name="ConfirmDialog")
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", show=False),
-        Binding("n,escape,q,enter,backspace", "answer(False)", show=False),
-    ]
-
     def __init__(self, *, title: str, effect: str, command: str) -> None:
         super().__init__()
         self._title, self._effect, self._command = title, effect, command
 
-    def compose(self) -> ComposeResult:
-        """The panel."""
-        with Vertical():
-            yield PanelText()
+    def take_key(self, key: str, character: str | None) -> None:
+        """`y` is yes; a few keys are no, the others are not meant for this."""
+        if key == "y":
+            self.dismiss(result=True)
+        elif key in CLOSING or key in ("n", "enter", "backspace"):
+            self.dismiss(result=False)
 
-    def on_mount(self) -> None:
-        """Draws the question."""
-        panel = self.query_one(PanelText)
-        width = self.app.size.width
-        glyphs = panel.look.glyphs
-        room = max(width - 13, 10)
+    def panel_rows(self, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+        """What will happen, with which command line, and the two answers."""
         rows: list[Line] = [
             title_rule(self._title, "", width, glyphs=glyphs, focused=True)
         ]
         for head, text in (("effect", self._effect), ("command", self._command)):
-            for number, piece in enumerate(wrap(text, room)):
+            for number, piece in enumerate(wrap(text, max(width - 13, 10))):
                 lead = head if number == 0 else ""
                 rows.append((Span(f"  {lead:<9} ", "label"), Span(piece)))
-        rows.append(
-            (
-                Span("  y", "key"),
-                Span(" yes, do it      "),
-                Span("n", "key"),
-                Span(" no (also Enter, Esc, q)", "dim"),
-            )
+        answers: Line = (
+            Span("  y", "key"),
+            Span(" yes, do it      "),
+            Span("n", "key"),
+            Span(" no (also Enter, Esc, q)", "dim"),
         )
-        panel.show(rows)
-
-    def action_answer(self, answer: bool) -> None:  # noqa: FBT001
-        """Closes with the answer."""
-        self.dismiss(answer)
+        return [*rows, answers]
 
 
-class ChoiceDialog(ModalScreen[str]):
+class ChoiceDialog(Dialog[str]):
     """A list to choose from; '' when nothing was chosen. Letters narrow it down.
 
     Args:
@@ -112,8 +146,6 @@ class ChoiceDialog(ModalScreen[str]):
         options: ``(id, text, help)``.
         typed: Whether letters search (a long list) or move (a short one).
     """
-
-    DEFAULT_CSS = _PANEL_CSS.format(name="ChoiceDialog")
 
     def __init__(
         self,
@@ -127,19 +159,8 @@ class ChoiceDialog(ModalScreen[str]):
         self._filter = ""
         self._cursor = 0
 
-    def compose(self) -> ComposeResult:
-        """The panel."""
-        with Vertical():
-            yield PanelText()
-
-    def on_mount(self) -> None:
-        """Draws the list."""
-        self._draw()
-
-    def on_key(self, event: object) -> None:
+    def take_key(self, key: str, character: str | None) -> None:
         """Moves, narrows down, chooses."""
-        key, character = event.key, event.character  # type: ignore[attr-defined]
-        event.stop()  # type: ignore[attr-defined]
         shown = self._shown()
         if key == "escape" or (key == "q" and not self._typed):
             self.dismiss("")
@@ -153,17 +174,14 @@ class ChoiceDialog(ModalScreen[str]):
             self._filter, self._cursor = self._filter[:-1], 0
         elif self._typed and character and character.isprintable():
             self._filter, self._cursor = self._filter + character, 0
-        if self.is_attached:
-            self._draw()
+        self.draw()
 
     def _shown(self) -> list[tuple[str, str, str]]:
         wanted = self._filter.casefold()
         return [o for o in self._options if wanted in f"{o[1]} {o[2]}".casefold()]
 
-    def _draw(self) -> None:
-        panel = self.query_one(PanelText)
-        width, height = self.app.size
-        glyphs = panel.look.glyphs
+    def panel_rows(self, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+        """The options that fit what was typed, around the cursor."""
         shown = self._shown()
         room = max(height - 4, 1)
         first = max(0, self._cursor - room + 1)
@@ -177,139 +195,53 @@ class ChoiceDialog(ModalScreen[str]):
             shown[first : first + room], first
         ):
             here = number == self._cursor
-            mark = glyphs.cursor if here else " "
-            role = "selected" if here else ""
             rows.append(
                 (
-                    Span(f" {mark} ", "focus"),
-                    Span(visible(f"{text:<{names}}"), role),
+                    Span(f" {glyphs.cursor if here else ' '} ", "focus"),
+                    Span(visible(f"{text:<{names}}"), "selected" if here else ""),
                     Span(f"  {visible(help_text)}", "dim"),
                 )
             )
-        if not shown:
-            rows.append((Span("   nothing fits", "dim"),))
-        panel.show(rows)
+        return rows if shown else [*rows, (Span("   nothing fits", "dim"),)]
 
 
-class EntryDialog(ModalScreen[str | None]):
-    """Asks for a line of text; None when it was closed without one.
-
-    Args:
-        title: What is asked for.
-        hint: What can be written.
-        value: What stands there at first.
-    """
-
-    DEFAULT_CSS = (
-        _PANEL_CSS.format(name="EntryDialog")
-        + """
-    EntryDialog Input, EntryDialog Input:focus {
-        height: 1; border: none; padding: 0 1; background: transparent;
-    }
-    """
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", show=False, priority=True)
-    ]
-
-    def __init__(
-        self, *, title: str, hint: Sequence[str] = (), value: str = ""
-    ) -> None:
-        super().__init__()
-        self._title, self._hint, self._value = title, tuple(hint), value
-
-    def compose(self) -> ComposeResult:
-        """Heading and entry."""
-        with Vertical():
-            yield PanelText()
-            entry = Input(self._value, select_on_focus=False)
-            entry.cursor_blink = False
-            yield entry
-
-    def on_mount(self) -> None:
-        """Draws the heading."""
-        panel = self.query_one(PanelText)
-        width = self.app.size.width
-        hint = "Enter sets it, Esc leaves it as it was"
-        rule = title_rule(
-            self._title, hint, width, glyphs=panel.look.glyphs, focused=True
-        )
-        panel.show([rule, *((Span(f"  {text}", "dim"),) for text in self._hint)])
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Closes with the text."""
-        self.dismiss(event.value)
-
-    def action_close(self) -> None:
-        """Closes without a text."""
-        self.dismiss(None)
-
-
-class TextDialog(ModalScreen[None]):
+class TextDialog(Dialog[None]):
     """A page of text to read, e.g. stacks.
 
     Args:
         title: What it is.
         content: Raw text; it is made visible here.
+        copy: Copies a text out under a name.
     """
 
-    DEFAULT_CSS = _PANEL_CSS.format(name="TextDialog")
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,escape,enter,backspace", "close", show=False),
-        Binding("j,down", "scroll(1)", show=False),
-        Binding("k,up", "scroll(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("g,home", "scroll(-1000000)", show=False),
-        Binding("G,end", "scroll(1000000)", show=False),
-        Binding("y", "copy", show=False),
-    ]
-
-    def __init__(self, *, title: str, content: str) -> None:
+    def __init__(
+        self, *, title: str, content: str, copy: Callable[[str, str], object]
+    ) -> None:
         super().__init__()
-        self._title, self._content = title, content
+        self._title, self._content, self._copy = title, content, copy
+        self._first = 0
 
-    def compose(self) -> ComposeResult:
-        """Heading and text."""
-        with Vertical():
-            yield PanelText(id="heading")
-            yield PanelText()
+    def take_key(self, key: str, character: str | None) -> None:
+        """Scrolls, copies, closes."""
+        page = max(self.app.size.height - 3, 1)
+        far = 1_000_000_000
+        steps = {"j": 1, "down": 1, "k": -1, "up": -1, "pagedown": page, "space": page,
+                 "ctrl+d": page, "pageup": -page, "ctrl+u": -page, "g": -far,
+                 "home": -far, "G": far, "end": far}  # fmt: skip
+        if key in CLOSING or key in ("enter", "backspace"):
+            self.dismiss(None)
+        elif key == "y":
+            self._copy(self._content, self._title)
+        elif key in steps:
+            self._first += steps[key]
+            self.draw()
 
-    def on_mount(self) -> None:
-        """Draws the page."""
-        width = self.app.size.width
-        heading = self.query_one("#heading", PanelText)
+    def panel_rows(self, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+        """The heading, and as much of the text as there is room for."""
         hint = "j k scroll, y copies, q closes"
-        rule = title_rule(
-            self._title, hint, width, glyphs=heading.look.glyphs, focused=True
-        )
-        heading.show([rule])
-        self.query_one("#panel", PanelText).show(
-            [(Span(" " + text),) for text in wrap(self._content, max(width - 2, 8))]
-        )
-
-    def action_scroll(self, delta: int) -> None:
-        """Scrolls by rows."""
-        self.query_one("#panel", PanelText).scroll_rows(delta)
-
-    def action_page(self, delta: int) -> None:
-        """Scrolls by pages."""
-        panel = self.query_one("#panel", PanelText)
-        panel.scroll_rows(delta * max(panel.size.height - 1, 1))
-
-    def action_copy(self) -> None:
-        """Copies the whole text."""
-        copy = getattr(self.app, "copy_out", None)
-        if callable(copy):
-            copy(self._content, self._title)
-
-    def action_close(self) -> None:
-        """Closes the page."""
-        self.dismiss(None)
-
-
-def shown_text(dialog: ModalScreen[object]) -> str:
-    """What a dialog shows, as plain text."""
-    return "\n".join(
-        plain(row) for panel in dialog.query(PanelText) for row in panel.content
-    )
+        heading = title_rule(self._title, hint, width, glyphs=glyphs, focused=True)
+        text = wrap(self._content, max(width - 2, 8))
+        room = max(height - 2, 1)
+        self._first = max(0, min(self._first, len(text) - room))
+        shown = text[self._first : self._first + room]
+        return [heading, *((Span(" " + piece),) for piece in shown)]

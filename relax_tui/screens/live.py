@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from relax.triage.verdict import Place
 from relax_tui.keymap import Where
 from relax_tui.lines import Span, line
 from relax_tui.panes.figures import FiguresPane
@@ -17,7 +18,8 @@ from relax_tui.panes.responses import ResponsesPane
 from relax_tui.panes.sample import SamplePane
 from relax_tui.panes.stages import StagesPane
 from relax_tui.panes.verdicts import VerdictsPane
-from relax_tui.panes.walk import WalkPane, walk_stop
+from relax_tui.panes.walk import WalkPane, walk_place, walk_stop
+from relax_tui.printing import quoted
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.sources.base import RunSnapshot
 
@@ -120,13 +122,23 @@ class LiveScreen(ConsoleScreen):
         if isinstance(self.current, VerdictsPane):
             self.do_triage()
             return
-        if self.console.shown.viewed is None:
+        snapshot = self.console.shown
+        if snapshot.viewed is None:
             self.console.tell(line(Span(" no sample to open yet", "dim")))
             return
-        from relax_tui.screens.step import StepScreen  # noqa: PLC0415 - opened later
-
-        selected = self.query_one(ResponsesPane).selected
-        self.console.push_screen(StepScreen(selected.index if selected else None))
+        responses = self.query_one(ResponsesPane)
+        due = walk_place(snapshot)
+        if due is not None and not responses.chosen:
+            # Nobody has moved the cursor: what is wrong is what is to be seen.
+            self.console.open_step(due)
+            return
+        selected = responses.selected
+        self.console.open_step(
+            Place(
+                rollout_id=snapshot.viewed.rollout_id,
+                sample_index=selected.index if selected else None,
+            )
+        )
 
     def copies(self) -> list[tuple[str, str, str]]:
         """Response, prompt, verdicts, path, command line."""
@@ -139,6 +151,9 @@ class LiveScreen(ConsoleScreen):
         commands = [v.verdict.next_command or "" for v in snapshot.verdicts]
         first = next((text for text in commands if text), "")
         offers.append(("next", "next command of the worst verdict", first))
-        run = snapshot.header.run_dir
+        run = quoted(snapshot.header.run_dir)
         offers.append(("attach", "command that attaches", f"relax-tui attach {run}"))
+        if snapshot.again is not None:
+            again = ("again", "command that starts it again", snapshot.again.command)
+            offers.insert(0, again)
         return offers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 from textual.widget import Widget
 
@@ -18,6 +19,7 @@ from relax_tui.text import visible
 LOGS = ("logs/engine.log", "logs/driver.log")
 TAIL_BYTES = 1 << 20
 TAIL_LINES = 5000
+LINES_AROUND = 500
 LINE_CHARACTERS = 2000
 _WARNINGS = ("WARN", "warn", "slow")
 _ERRORS = ("ERROR", "Error", "Traceback", "CRITICAL", "SIGQUIT", "Killed")
@@ -30,11 +32,32 @@ class LogPane(ListPane):
         super().__init__(number=number, name=name, id=id)
         self.log_lines: list[str] = []
         self.file = ""
+        self._pinned = False
 
-    def read(self, run_dir: Path) -> None:
-        """Reads the tail again; the view does not jump unless it follows."""
+    def read_around(self, path: Path, line: int) -> None:
+        """Shows what stands around a line, and stays there.
+
+        Args:
+            path: The log.
+            line: From 1.
+        """
+        first, self.log_lines = around(path, line)
+        self.file = f"{path.name}, line {line}"
+        self.cursor = max(line - first, 0)
+        self._pinned = True
+        self.repaint()
+
+    def read(self, run_dir: Path, *, log: str = "") -> None:
+        """Reads the tail again; the view does not jump unless it follows.
+
+        Args:
+            run_dir: The run folder.
+            log: Another engine's log; '' for the run's own.
+        """
+        if self._pinned:
+            return
         following = self.cursor >= len(self.log_lines) - 1
-        for name in LOGS:
+        for name in (log,) if log else LOGS:
             path = run_dir / name
             if path.is_file() and path.stat().st_size:
                 self.file = name
@@ -47,6 +70,11 @@ class LogPane(ListPane):
     def count(self) -> int:
         """Lines there are."""
         return len(self.log_lines)
+
+    def header(self, width: int) -> Line | None:
+        """What of the run's own events could not be shown on any screen."""
+        told = "; ".join(self.snapshot.unread)
+        return (Span(visible(told), "warn"),) if told else None
 
     def item(self, index: int, width: int) -> Line:
         """One line; errors and warnings by their words."""
@@ -61,7 +89,7 @@ class LogPane(ListPane):
 
     def about(self) -> tuple[str, str]:
         """Which file."""
-        following = self.cursor >= len(self.log_lines) - 1
+        following = self.cursor >= len(self.log_lines) - 1 and not self._pinned
         age = self.position() + (", following" if following else "")
         return self.file, age if self.log_lines else ""
 
@@ -79,11 +107,57 @@ def tail(path: Path) -> list[str]:
     return [text[:LINE_CHARACTERS] for text in lines[-TAIL_LINES:]]
 
 
+def around(path: Path, line: int) -> tuple[int, list[str]]:
+    """Lines around one, out of a file that may be very long.
+
+    Args:
+        path: The log.
+        line: From 1.
+
+    Returns:
+        Number of the first line, and the lines.
+    """
+    first = max(line - LINES_AROUND, 1)
+    with path.open("rb") as stream:
+        number = skip_lines(stream, first - 1)
+        found = list(islice(stream, 2 * LINES_AROUND))
+    lines = [raw.rstrip(b"\r\n").decode("utf-8", "replace") for raw in found]
+    return number + 1, [text[:LINE_CHARACTERS] for text in lines]
+
+
+def skip_lines(stream: BinaryIO, wanted: int) -> int:
+    """Skips lines, a block at a time; how many there were to skip."""
+    skipped = 0
+    while skipped < wanted:
+        block = stream.read(TAIL_BYTES)
+        if not block:
+            break
+        count = block.count(b"\n")
+        if skipped + count < wanted:
+            skipped += count
+            continue
+        place = -1
+        for _ in range(wanted - skipped):
+            place = block.index(b"\n", place + 1)
+        stream.seek(place + 1 - len(block), 1)
+        skipped = wanted
+    return skipped
+
+
 class LogScreen(ConsoleScreen):
     """The run's log."""
 
     WHERE: ClassVar[Where] = Where.LOG
     DEFAULT_CSS = "LogScreen #log { height: 1fr; }"
+
+    def __init__(self, file: str = "", line: int = 0) -> None:
+        super().__init__()
+        self._file, self._line = file, line
+
+    def on_mount(self) -> None:
+        """Begins at a line, e.g. of a verdict."""
+        if self._file and Path(self._file).is_file():
+            self.query_one(LogPane).read_around(Path(self._file), self._line)
 
     def compose_body(self) -> Iterator[Widget]:
         """One pane."""
@@ -95,4 +169,4 @@ class LogScreen(ConsoleScreen):
         pane = self.query_one(LogPane)
         pane.snapshot = snapshot
         if snapshot.header.run_dir:
-            pane.read(Path(snapshot.header.run_dir))
+            pane.read(Path(snapshot.header.run_dir), log=snapshot.header.log)

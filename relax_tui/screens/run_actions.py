@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from relax.errors import ArgumentError
 from relax_tui.commands import COMMANDS, command_line, impossible, refused_words
 from relax_tui.keymap import BY_ID, KEYS, Where
 from relax_tui.lines import Span, line
-from relax_tui.screens.dialogs import ChoiceDialog, ConfirmDialog, EntryDialog
+from relax_tui.screens.dialogs import ChoiceDialog, ConfirmDialog
+from relax_tui.screens.entry import StopsDialog
 from relax_tui.text import visible
 
 if TYPE_CHECKING:
     from relax_tui.app import ConsoleApp
-
-STOP_HINTS = (
-    "start             before the first rollout",
-    "3:train  *:train  before a stage of one rollout, or of each",
-    "grad_norm > 10    after the step whose metric crosses the bound",
-    "verdict:FAIL      when a check gives this verdict",
-    "several are separated by commas; an empty line clears them",
-)
 
 
 class RunActions:
@@ -85,7 +77,7 @@ class RunActions:
             else:
                 console.tell(line(Span(f" {command.kind}: not sent", "dim")))
 
-        console.push_screen(dialog, answered)
+        console.open_screen(dialog, answered)
 
     def do_stop_when(self) -> None:
         """Asks for the stop conditions."""
@@ -94,29 +86,27 @@ class RunActions:
         if reason:
             console.tell(refused_words("set-stops", reason))
             return
-        run_dir = console.shown.header.run_dir
-        same = command_line("stop_when", run_dir, ("grad_norm > 10",))
-        dialog = EntryDialog(
-            title="the run pauses when",
-            hint=(*STOP_HINTS, f"the same from a shell: {visible(same)}"),
-            value=", ".join(console.newest.stop_conditions),
+
+        async def set_stops(conditions: tuple[str, ...]) -> str:
+            return await console.ask("stop_when", conditions=conditions)
+
+        def closed(conditions: tuple[str, ...] | None) -> None:
+            if conditions is None:
+                text = "stop conditions: as they were"
+            elif conditions:
+                text = f"the run pauses when: {visible(', '.join(conditions))}"
+            else:
+                text = "no stop condition is in force"
+            console.tell(
+                line(Span(f" {text}", "dim" if conditions is None else "good"))
+            )
+
+        dialog = StopsDialog(
+            run_dir=console.shown.header.run_dir,
+            conditions=console.newest.stop_conditions,
+            set_stops=set_stops,
         )
-        console.push_screen(dialog, self._set_stops)
-
-    def _set_stops(self, text: str | None) -> None:
-        if text is None:
-            self.console.tell(line(Span(" stop conditions: as they were", "dim")))
-            return
-        # Parsing is light, but not needed before somebody sets a condition.
-        from relax.arguments.pause import parse_stop_condition  # noqa: PLC0415
-
-        wanted = [part.strip() for part in text.split(",") if part.strip()]
-        try:
-            conditions = tuple(str(parse_stop_condition(part)) for part in wanted)
-        except ArgumentError as error:
-            self.console.tell(refused_words("set-stops", error.what))
-            return
-        self.console.send("stop_when", conditions=conditions)
+        console.open_screen(dialog, closed)
 
     def do_stacks(self) -> None:
         """Asks all processes for their stacks."""
@@ -135,7 +125,7 @@ class RunActions:
         if self.WHERE is Where.HELP:
             self.console.tell(line(Span(" this is the help; q goes back", "dim")))
             return
-        self.console.push_screen(HelpScreen(self.WHERE))
+        self.console.open_screen(HelpScreen(self.WHERE))
 
     def do_palette(self) -> None:
         """Offers every action of this screen by name."""
@@ -145,7 +135,7 @@ class RunActions:
             if self.WHERE in key.where and key.id != "palette"
         ]
         dialog = ChoiceDialog(title="all actions", options=options, typed=True)
-        self.console.push_screen(dialog, self._chosen)
+        self.console.open_screen(dialog, self._chosen)
 
     def _chosen(self, key_id: str | None) -> None:
         if key_id:
@@ -168,7 +158,7 @@ class RunActions:
             text = f" this is the {where} screen; q goes back"
             self.console.tell(line(Span(text, "dim")))
             return
-        self.console.push_screen(screen())
+        self.console.open_screen(screen())
 
     def do_runs(self) -> None:
         """Opens the list of runs."""
@@ -218,7 +208,7 @@ class RunActions:
                 if id_ == wanted:
                     self.console.copy_out(text, name)
 
-        self.console.push_screen(
+        self.console.open_screen(
             ChoiceDialog(title="copy what", options=options), chosen
         )
 

@@ -11,9 +11,9 @@ from textual.widget import Widget
 from relax_tui.keymap import Where
 from relax_tui.lines import Line, Span, line
 from relax_tui.panes.differences import PAIRINGS
-from relax_tui.panes.numbers import number_text
+from relax_tui.panes.numbers import length_text, number_text, reward_text
 from relax_tui.panes.pane import ListPane, ScrollPane
-from relax_tui.panes.responses import BAD_FLAGS, worst_first
+from relax_tui.panes.responses import BAD_FLAGS, pointed_at, worst_first
 from relax_tui.panes.tokens import TokensPane
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.screens.dialogs import ChoiceDialog
@@ -30,14 +30,17 @@ class SamplesPane(ListPane):
         self.order: list[SampleRow] = []
         self._places: dict[int, str] = {}
         self._view: RolloutView | None = None
+        self._pointed: tuple[int, ...] = ()
 
-    def show_view(self, view: RolloutView | None, wanted: int | None) -> None:
+    def show_view(self, snapshot: RunSnapshot, wanted: int | None) -> None:
         """Takes a rollout in; the cursor goes to the wanted sample."""
-        if view == self._view and wanted is None:
+        self.snapshot = snapshot
+        view, pointed = snapshot.viewed, pointed_at(snapshot)
+        if view == self._view and pointed == self._pointed and wanted is None:
             return
         keep = self.selected.index if self.selected else None
-        self._view = view
-        self.order = worst_first(view.rows) if view else []
+        self._view, self._pointed = view, pointed
+        self.order = worst_first(view.rows, pointed) if view else []
         self._places = {
             batch.index: f"{batch.rank}/{batch.micro_batch}/{batch.place}"
             for batch in (view.micro_batches if view else ())
@@ -65,7 +68,7 @@ class SamplesPane(ListPane):
         row = self.order[index]
         glyphs = self.look.glyphs
         group = glyphs.absent if row.group is None else str(row.group)
-        reward = glyphs.absent if row.reward is None else f"{row.reward:.2f}"
+        reward = reward_text(row.reward, glyphs)
         flag = row.flags[0] if row.flags else ""
         kept = "" if row.tokens_kept else " no tokens"
         role = "bad" if flag in BAD_FLAGS else "warn"
@@ -73,7 +76,7 @@ class SamplesPane(ListPane):
             Span(f"{row.index:>5}"),
             Span(f"{group:>5}", "dim"),
             Span(f"{reward:>7}", "number"),
-            Span(f"{row.length:>5} "),
+            Span(f"{length_text(row.length, glyphs):>5} "),
             Span(pad(flag, 5), role),
             Span(kept, "dim"),
         )
@@ -83,6 +86,10 @@ class SamplesPane(ListPane):
         row = self.order[index]
         return f"{row.index} {row.prompt} {row.response} {row.label}"
 
+    def empty(self) -> str:
+        """Why there are none."""
+        return why_empty(self.snapshot)
+
     def about(self) -> tuple[str, str]:
         """The rollout."""
         return (f"r{self._view.rollout_id}" if self._view else ""), self.position()
@@ -90,6 +97,16 @@ class SamplesPane(ListPane):
     def place_of(self, row: SampleRow) -> str:
         """``rank/micro-batch/place`` in training; '' before the train stage."""
         return self._places.get(row.index, "")
+
+
+def why_empty(snapshot: RunSnapshot) -> str:
+    """Why a rollout has no samples to show."""
+    view = snapshot.viewed
+    if view is None:
+        return f"no rollout is recorded yet: the run is {snapshot.now.liveness}"
+    if view.damaged:
+        return "damaged: see above"
+    return view.note or "the rollout has no samples"
 
 
 class AboutPane(ScrollPane):
@@ -179,13 +196,13 @@ class StepScreen(ConsoleScreen):
     def show(self, snapshot: RunSnapshot) -> None:
         """Draws a snapshot."""
         super().show(snapshot)
-        for pane in (self.query_one(SamplesPane), self.query_one(TokensPane)):
-            pane.snapshot = snapshot
+        tokens = self.query_one(TokensPane)
+        tokens.snapshot, tokens.why_empty = snapshot, why_empty(snapshot)
         wanted, self._wanted = self._wanted, None
-        self.query_one(SamplesPane).show_view(snapshot.viewed, wanted)
+        self.query_one(SamplesPane).show_view(snapshot, wanted)
         self.after_move()
         if self._token is not None and snapshot.viewed is not None:
-            self.query_one(TokensPane).move_to(self._token)
+            tokens.move_to(self._token)
             self._token = None
 
     def after_move(self) -> None:
@@ -240,7 +257,7 @@ class StepScreen(ConsoleScreen):
                 self.console.tell(line(Span(f" difference: {pairing.label}", "dim")))
 
         dialog = ChoiceDialog(title="subtract", options=options)
-        self.app.push_screen(dialog, chosen)
+        self.console.open_screen(dialog, chosen)
 
     def do_next_unequal(self) -> None:
         """Next differing token."""

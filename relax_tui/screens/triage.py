@@ -51,7 +51,10 @@ class VerdictList(ListPane):
 
     def about(self) -> tuple[str, str]:
         """How many say what."""
-        return "worst first", verdict_counts(self.snapshot)
+        snapshot = self.snapshot
+        view = snapshot.viewed
+        one = "" if snapshot.following or not view else f"rollout {view.rollout_id}, "
+        return f"{one}worst first", verdict_counts(snapshot)
 
     @property
     def selected(self) -> VerdictLine | None:
@@ -144,8 +147,7 @@ def data_rows(snapshot: RunSnapshot, width: int) -> list[Line]:
         width,
         "dim",
     )
-    if snapshot.dropped:
-        text = f"{snapshot.dropped} lines of the event log could not be used"
+    for text in snapshot.unread:
         rows += note_rows(text, width, "warn")
     missing = [v for v in snapshot.verdicts if str(v.verdict.status) == "NOT_RUN"]
     for found in missing:
@@ -195,19 +197,21 @@ class TriageScreen(ConsoleScreen):
         self.query_one(EvidencePane).show_verdict(found)
 
     def do_open(self) -> None:
-        """The tokens that the verdict points at."""
+        """The tokens, or the line of a log, that the verdict points at."""
         found = self.query_one(VerdictList).selected
         where = found.verdict.where if found else None
         if where is None or where.sample_index is None:
+            seen = found.verdict.evidence if found else ()
+            in_log = next((item for item in seen if item.file), None)
+            if in_log is not None:
+                from relax_tui.screens.log import LogScreen  # noqa: PLC0415 - later
+
+                self.console.open_screen(LogScreen(in_log.file, in_log.line))
+                return
             text = " this verdict points at no sample; its numbers are on the right"
             self.console.tell(line(Span(text, "dim")))
             return
-        from relax_tui.screens.step import StepScreen  # noqa: PLC0415 - opened later
-
-        self.console.look_at(where.rollout_id)
-        screen = StepScreen(where.sample_index)
-        screen.go_to(where.sample_index, where.position)
-        self.console.push_screen(screen)
+        self.console.open_step(where)
 
     def copied(self) -> tuple[str, str]:
         """The next command where there is one, else the evidence."""

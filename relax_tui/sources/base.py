@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from relax.triage.verdict import Verdict
+from relax_tui.sources.again import Again
 
 
 class Liveness(StrEnum):
@@ -21,15 +22,24 @@ class Liveness(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     PAUSED = "paused"
+    STOPPING = "stopping"
+    KILLING = "killing"
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
     LOST = "lost"
+    QUIET = "quiet"
+    """A log of another engine that has not grown for some time; it may be over."""
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
         return self in _ENDED
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was told to end, and has not yet."""
+        return self in (Liveness.STOPPING, Liveness.KILLING)
 
 
 _ENDED = frozenset(
@@ -43,6 +53,7 @@ class Header:
 
     Attributes:
         read_only: Why commands are not possible; '' when they are.
+        log: The log to show when it is not one of the run folder's; ''.
     """
 
     name: str = ""
@@ -56,6 +67,7 @@ class Header:
     steps_per_rollout: int = 1
     samples_per_rollout: int = 0
     read_only: str = ""
+    log: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,6 +323,7 @@ class RolloutView:
         stages: Stage files that are there.
         complete: Whether generation is over.
         note: Why something is missing, as one sentence; '' when nothing is.
+        damaged: Files that cannot be read, each with what is missing because of it.
     """
 
     attempt: int
@@ -319,6 +332,7 @@ class RolloutView:
     stages: tuple[str, ...] = ()
     complete: bool = False
     note: str = ""
+    damaged: tuple[str, ...] = ()
     weights_version: int | None = None
     passes: Mapping[str, str] = field(default_factory=dict)
     rows: tuple[SampleRow, ...] = field(default=(), compare=False)
@@ -336,8 +350,10 @@ class RunSnapshot:
         latest_rollouts: Oldest and newest rollout those values come from.
         rollouts: ``(attempt, rollout_id)`` of all recorded rollouts, oldest first.
         viewed: The rollout that is looked at; None until one is recorded.
-        following: Whether the view follows the newest rollout.
-        dropped: Lines of the event log that could not be used.
+        following: Whether the view follows the newest rollout. When it does not,
+            numbers, stages and verdicts are those of the viewed one alone.
+        again: How a run that was lost is started again; None for another.
+        unread: What of the event log is missing here, one phrase each.
     """
 
     header: Header = Header()
@@ -361,7 +377,8 @@ class RunSnapshot:
     rollouts: tuple[tuple[int, int], ...] = ()
     viewed: RolloutView | None = None
     following: bool = True
-    dropped: int = 0
+    again: Again | None = None
+    unread: tuple[str, ...] = ()
 
 
 Post = Callable[[RunSnapshot], None]

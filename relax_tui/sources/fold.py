@@ -15,9 +15,12 @@ from relax.errors import RecordError
 from relax.events.types import (
     AttemptOpened,
     Commanded,
+    CommandKind,
+    CommandPhase,
     Continued,
     DumpWritten,
     Event,
+    Heartbeat,
     NotableLine,
     Paused,
     Payload,
@@ -26,13 +29,13 @@ from relax.events.types import (
     RunFailed,
     RunFinished,
     RunStarted,
-    Stage,
     StageFinished,
     StageSlow,
     StageStarted,
     StartupProgress,
     StopConditionsSet,
     TrainStep,
+    Unknown,
     VerdictGiven,
     WeightsUpdated,
 )
@@ -48,14 +51,16 @@ from relax_tui.sources.base import (
     PausedAt,
     Progress,
     RunSnapshot,
-    StageLine,
     StartupLine,
 )
+from relax_tui.sources.history import History, Place
 from relax_tui.sources.metric_book import MetricBook
-from relax_tui.sources.shape import figures, stage_line, verdict_lines
+from relax_tui.sources.shape import figures, verdict_lines
+from relax_tui.sources.stage_book import StageBook
 
 NOTICES = 50
 COMMANDS = 12
+_ENDS = {CommandKind.STOP: Liveness.STOPPING, CommandKind.KILL: Liveness.KILLING}
 
 
 class RunFold:
@@ -66,8 +71,8 @@ class RunFold:
         self._liveness = Liveness.STARTING
         self._since: float | None = None
         self._detail = ""
+        self._ending: Liveness | None = None
         self._rollout = -1
-        self._stages_rollout: int | None = None
         self._stage = ""
         self._stage_wall = 0.0
         self._weights: int | None = None
@@ -76,9 +81,8 @@ class RunFold:
         self._numbers = MetricBook()
         self._vacuous: frozenset[str] = frozenset()
         self._verdicts: dict[str, list[Verdict]] = {}
-        self._done: dict[Stage, StageFinished] = {}
-        self._durations: dict[Stage, deque[float]] = {}
-        self._slow: dict[Stage, str] = {}
+        self._stages = StageBook()
+        self._history = History()
         self._startup: dict[str, StartupLine] = {}
         self._progress: Progress | None = None
         self._commands: dict[str, CommandLine] = {}
@@ -86,7 +90,11 @@ class RunFold:
         self._conditions: tuple[str, ...] = ()
         self._failure: Failure | None = None
         self._paused: PausedAt | None = None
+        self._unknown: set[str] = set()
+        self._not_written = 0
         self.vocab = ""
+        self.started: RunStarted | None = None
+        self.started_wall = 0.0
 
     def apply(self, events: Iterable[Event]) -> None:
         """Takes events in, in order."""
@@ -100,13 +108,32 @@ class RunFold:
         return self._liveness
 
     @property
-    def newest_wall(self) -> float:
-        """Unix time of the newest event; 0 without one."""
-        return self._newest
+    def rollout_id(self) -> int:
+        """The rollout that runs, or ran last; -1 before the first."""
+        return self._rollout
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What of the event log is not on the screen, one phrase each."""
+        told = []
+        if self._unknown:
+            kinds = ", ".join(sorted(self._unknown))
+            told.append(f"events of kinds that this version does not know: {kinds}")
+        if self._not_written:
+            told.append(f"{self._not_written} events that the run could not write")
+        return tuple(told)
 
     @singledispatchmethod
     def _on(self, payload: Payload, event: Event) -> None:
-        """Events that change nothing on the screen (heartbeats, unknown ones)."""
+        """Events that change nothing on the screen."""
+
+    @_on.register
+    def _(self, payload: Unknown, event: Event) -> None:
+        self._unknown.add(payload.name)
+
+    @_on.register
+    def _(self, payload: Heartbeat, event: Event) -> None:
+        self._not_written = payload.dropped
 
     @_on.register
     def _(self, payload: AttemptOpened, event: Event) -> None:
@@ -122,17 +149,16 @@ class RunFold:
             self._forget_numbers()
         if another or self._liveness.ended:
             self._set(Liveness.STARTING, event.wall, "")
-            self._failure = self._paused = None
+            self._failure = self._paused = self._ending = None
             self._startup.clear()
 
     def _forget_numbers(self) -> None:
         """A new attempt's numbers are its own: the old ones are on disk, not "now"."""
         self._numbers = MetricBook()
-        self._first = self._stages_rollout = self._weights = self._progress = None
+        self._first = self._weights = self._progress = None
         self._rollout, self._stage = -1, ""
-        self._done = {}
+        self._stages.forget()
         self._verdicts.clear()
-        self._slow.clear()
 
     @_on.register
     def _(self, payload: RunStarted, event: Event) -> None:
@@ -147,6 +173,7 @@ class RunFold:
             samples_per_rollout=payload.samples_per_rollout,
         )
         self.vocab = payload.vocab
+        self.started, self.started_wall = payload, event.wall
         if self._first is None:
             self._first = payload.start_rollout_id
             self._numbers.first_rollout = payload.start_rollout_id
@@ -159,32 +186,21 @@ class RunFold:
 
     @_on.register
     def _(self, payload: StageStarted, event: Event) -> None:
-        if payload.rollout_id != self._stages_rollout:
-            self._done = {}
+        if self._stages.begin(payload.rollout_id, payload.stage):
             self._progress = None
-        self._stages_rollout = payload.rollout_id
-        self._slow.pop(payload.stage, None)
         self._rollout, self._stage = payload.rollout_id, str(payload.stage)
         self._stage_wall = event.wall
         self._set(Liveness.RUNNING, event.wall, "")
 
     @_on.register
     def _(self, payload: StageFinished, event: Event) -> None:
-        self._done[payload.stage] = payload
-        durations = self._durations.setdefault(payload.stage, deque(maxlen=100))
-        durations.append(payload.seconds)
-        self._slow.pop(payload.stage, None)
+        self._stages.end(payload)
+        self._history.end((event.attempt, payload.rollout_id), payload)
         self._numbers.take(payload.rollout_id, payload.metrics, source=payload.stage)
 
     @_on.register
     def _(self, payload: StageSlow, event: Event) -> None:
-        places = "; ".join(f"{rank}: {line}" for rank, line in payload.places.items())
-        text = (
-            f"{payload.stage} has run {payload.seconds:.0f} s, its median is"
-            f" {payload.median_seconds:.1f} s"
-        )
-        self._slow[payload.stage] = places or text
-        self._notice(event, "SLOW", f"{text}. {places}" if places else text)
+        self._notice(event, "SLOW", self._stages.slow(payload))
 
     @_on.register
     def _(self, payload: RolloutProgress, event: Event) -> None:
@@ -201,11 +217,14 @@ class RunFold:
     @_on.register
     def _(self, payload: RolloutFinished, event: Event) -> None:
         self._numbers.finish(payload.rollout_id, payload.metrics)
+        self._history.take((event.attempt, payload.rollout_id), payload.metrics)
 
     @_on.register
     def _(self, payload: TrainStep, event: Event) -> None:
         self._numbers.take(payload.rollout_id, payload.metrics, source="step")
         self._vacuous = frozenset(payload.vacuous)
+        place = event.attempt, payload.rollout_id
+        self._history.take(place, payload.metrics, vacuous=payload.vacuous)
         if payload.skipped:
             what = f"step {payload.step} skipped: gradients are not finite"
             self._notice(event, "SKIP", what)
@@ -230,6 +249,7 @@ class RunFold:
             self._notice(event, "VERDICT", f"a verdict could not be read: {error}")
             return
         self._verdicts.setdefault(verdict.rule, []).append(verdict)
+        self._history.judge((event.attempt, payload.rollout_id), verdict)
 
     @_on.register
     def _(self, payload: Commanded, event: Event) -> None:
@@ -241,6 +261,11 @@ class RunFold:
             reason=payload.reason,
             seconds=payload.seconds,
         )
+        if payload.kind in _ENDS and payload.phase is not CommandPhase.REFUSED:
+            # A kill follows on a stop, never a stop on a kill.
+            if self._ending is not Liveness.KILLING:
+                self._ending = _ENDS[payload.kind]
+            self._since = event.wall
         while len(self._commands) > COMMANDS:
             del self._commands[next(iter(self._commands))]
 
@@ -304,17 +329,21 @@ class RunFold:
     def _notice(self, event: Event, word: str, text: str) -> None:
         self._notices.append(Notice(wall=event.wall, word=word, text=text))
 
-    def snapshot(self, clock: float, *, lost: str = "") -> RunSnapshot:
+    def snapshot(
+        self, clock: float, *, lost: str = "", at: Place | None = None
+    ) -> RunSnapshot:
         """The state as a frozen snapshot.
 
         Args:
             clock: Unix time now, for ages.
             lost: Why the run counts as lost; '' when its driver lives or it ended.
+            at: A rollout to look back at; None for now.
 
         Returns:
             The snapshot, without the viewed rollout.
         """
-        return RunSnapshot(
+        running = self._stage if self._goes(lost) else ""
+        snapshot = RunSnapshot(
             header=self.header,
             now=self._now(clock, lost),
             first_rollout=self._first,
@@ -324,8 +353,8 @@ class RunFold:
             latest_rollouts=self._numbers.rollouts(),
             vacuous=self._vacuous,
             verdicts=verdict_lines(self._verdicts),
-            stages=self._stages(lost=lost),
-            stages_rollout=self._stages_rollout,
+            stages=self._stages.lines(first=self._first or 0, running=running),
+            stages_rollout=self._stages.rollout_id,
             startup=tuple(self._startup.values()),
             progress=self._progress,
             commands=tuple(self._commands.values()),
@@ -333,14 +362,20 @@ class RunFold:
             stop_conditions=self._conditions,
             failure=self._failure,
             paused=None if lost else self._paused,
+            unread=self.unread,
         )
+        return snapshot if at is None else self._history.back(snapshot, at)
+
+    def _goes(self, lost: str) -> bool:
+        return self._liveness is Liveness.RUNNING and not lost
 
     def _now(self, clock: float, lost: str) -> Now:
         liveness, since, detail = self._liveness, self._since, self._detail
         if lost:
             liveness, since, detail = Liveness.LOST, self._newest or None, lost
-        running = liveness is Liveness.RUNNING
         ages = liveness in (Liveness.RUNNING, Liveness.STARTING)
+        if self._ending is not None and not liveness.ended:
+            liveness = self._ending
         return Now(
             liveness=liveness,
             since=since,
@@ -348,28 +383,10 @@ class RunFold:
             rollout_id=self._rollout,
             stage=self._stage,
             stage_age=coarse_seconds(max(clock - self._stage_wall, 0.0))
-            if running and self._stage
+            if self._goes(lost) and self._stage
             else "",
             data_age=coarse_age(max(clock - self._newest, 0.0))
             if ages and self._newest
             else "",
             weights_version=self._weights,
-        )
-
-    def _stages(self, *, lost: str) -> tuple[StageLine, ...]:
-        running = self._liveness is Liveness.RUNNING and not lost
-        if self._stages_rollout is None or (not self._done and self._rollout < 0):
-            return ()
-        # Before the first rollout there is only the first weight update.
-        first_update = self._stages_rollout < (self._first or 0)
-        stages = tuple(Stage) if not first_update else (Stage.UPDATE_WEIGHTS,)
-        return tuple(
-            stage_line(
-                stage,
-                done=self._done.get(stage),
-                durations=self._durations.get(stage, ()),
-                running=running and str(stage) == self._stage,
-                slow=self._slow.get(stage, ""),
-            )
-            for stage in stages
         )

@@ -44,10 +44,21 @@ class MetricBook:
             metrics: What.
             source: The stage, or ``step``.
         """
-        values = metric_values(metrics)
+        self.take_values(rollout_id, metric_values(metrics), source=source)
+
+    def take_values(
+        self, rollout_id: int, values: Mapping[str, float], *, source: str
+    ) -> None:
+        """As `take`, for numbers whose reduction is not known.
+
+        Args:
+            rollout_id: Where.
+            values: What.
+            source: The stage, ``step``, or a log.
+        """
         if not values:
             return
-        self._given[source] = (rollout_id, values)
+        self._given[source] = (rollout_id, dict(values))
         if rollout_id == self.first_rollout:
             # Later steps do not replace what the first step said.
             self.first = {**values, **self.first}

@@ -6,33 +6,28 @@ tables until a person looks at a sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from relax.errors import RecordError
-from relax.measure.text import is_repetitive, repeated_ngram_share, replacement_share
+from relax.errors import RecordError, RecordMissing
 from relax.records.open import StepRecord, Vocabulary, list_rollouts, read_vocabulary
 from relax.records.schema import RecordMetadata, StageFile
-from relax_tui.sources.base import (
-    MicroBatchRow,
-    RolloutView,
-    SampleRow,
-    SampleTokens,
+from relax_tui.sources.base import RolloutView, SampleTokens
+from relax_tui.sources.sample_rows import (
+    LOGPROB_COLUMNS,
+    SAMPLE_COLUMNS,
+    joined,
+    micro_batches,
+    sample_rows,
+    score_rows,
 )
 
 KEPT_VIEWS = 3
 NOTHING_YET = "no sample is recorded yet"
-LOOP_SHARE = 0.5
-LOOP_TOKENS = 16
-GARBLED_SHARE = 0.02
-FLAG_CHARACTERS = 20_000
-SAMPLE_COLUMNS = ("rollout_log_probs",)
-LOGPROB_COLUMNS = ("log_probs", "ref_log_probs", "entropy", "advantages", "returns")
-_HEAVY = frozenset({"tokens", "loss_mask", *SAMPLE_COLUMNS, *LOGPROB_COLUMNS})
 
 
 class ArrowTokens:
@@ -150,10 +145,9 @@ class RecordReader:
         before = self._views.pop(rollout, None)
         if before is None or before[0] != state:
             self._versions += 1
-            try:
-                view = self._read(record, rollout, vocab)
-            except RecordError as error:
-                view = _empty(rollout, str(error))
+            view = record_view(
+                record, rollout, vocabulary=self._vocabulary, vocab=vocab
+            )
             before = (state, replace(view, version=self._versions))
         # The one looked at last is the last to be forgotten.
         self._views[rollout] = before
@@ -161,53 +155,135 @@ class RecordReader:
             del self._views[next(iter(self._views))]
         return before[1]
 
-    def _read(
-        self, record: StepRecord, rollout: tuple[int, int], vocab: str
-    ) -> RolloutView:
-        logprobs = record.table(StageFile.LOGPROBS)
-        samples = record.table(StageFile.SAMPLES)
-        complete = samples is not None
-        if samples is None:
-            samples = record.live_table()
-        if samples is None:
-            return _empty(rollout, NOTHING_YET)
-        metadata = record.metadata(StageFile.SAMPLES) if complete else None
-        second = record.metadata(StageFile.LOGPROBS) if logprobs is not None else None
-        absent, passes = _merged(metadata, second)
-        train = record.table(StageFile.TRAIN)
-        name = metadata.vocab if metadata and metadata.vocab else vocab
-        return RolloutView(
-            attempt=rollout[0],
-            rollout_id=rollout[1],
-            version=0,
-            stages=tuple(str(stage) for stage in StageFile if record.has(stage)),
-            complete=complete,
-            weights_version=metadata.weights_version if metadata else None,
-            passes=passes,
-            rows=_rows(samples, logprobs),
-            micro_batches=() if train is None else _micro_batches(train),
-            tokens=ArrowTokens(
-                samples,
-                logprobs=logprobs,
-                vocabulary=self._vocabulary(name),
-                absent=absent,
-            ),
-        )
-
     def _vocabulary(self, name: str) -> Vocabulary | None:
         if not name:
             return None
         if name not in self._vocabularies:
             try:
                 self._vocabularies[name] = read_vocabulary(self._run_dir / name)
-            except RecordError:
+            except RecordMissing:
                 # Without it tokens show as their ids, which says so plainly enough.
                 return None
         return self._vocabularies[name]
 
 
-def _empty(rollout: tuple[int, int], note: str) -> RolloutView:
-    return RolloutView(attempt=rollout[0], rollout_id=rollout[1], version=0, note=note)
+def record_view(
+    record: StepRecord,
+    rollout: tuple[int, int],
+    *,
+    vocabulary: Callable[[str], Vocabulary | None],
+    vocab: str = "",
+) -> RolloutView:
+    """A step record as a view, wherever it lies, as far as it can be read.
+
+    Args:
+        record: The record.
+        rollout: Attempt and rollout id.
+        vocabulary: Reads a vocabulary file by the name that a record gives it.
+        vocab: Name of the one to take when the record names none.
+    """
+    whole = _Whole(record)
+    samples = whole.stage(StageFile.SAMPLES, rows=sample_rows)
+    logprobs = whole.stage(StageFile.LOGPROBS, rows=score_rows)
+    train = whole.stage(StageFile.TRAIN, rows=micro_batches)
+    complete = samples is not None
+    if samples is None:
+        live = record.live_table()
+        samples = None if live is None else _Stage(live, None, sample_rows(live))
+    empty = RolloutView(
+        attempt=rollout[0],
+        rollout_id=rollout[1],
+        version=0,
+        note=NOTHING_YET,
+        damaged=tuple(whole.damaged),
+    )
+    if samples is None:
+        return empty
+    metadata, second = samples.metadata, logprobs.metadata if logprobs else None
+    absent, passes = _merged(metadata, second)
+    name = metadata.vocab if metadata and metadata.vocab else vocab
+    words = whole.read(lambda: vocabulary(name), "token texts")
+    return replace(
+        empty,
+        note="",
+        damaged=tuple(whole.damaged),
+        stages=tuple(str(stage) for stage in StageFile if record.has(stage)),
+        complete=complete,
+        weights_version=metadata.weights_version if metadata else None,
+        passes=passes,
+        rows=joined(samples.rows, logprobs.rows if logprobs else None),
+        micro_batches=tuple(train.rows) if train else (),
+        tokens=ArrowTokens(
+            samples.table,
+            logprobs=logprobs.table if logprobs else None,
+            vocabulary=words,
+            absent=absent | whole.absent,
+        ),
+    )
+
+
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage(Generic[_Read]):
+    """A stage file that was read: its table, what it says of itself, its rows."""
+
+    table: pa.Table
+    metadata: RecordMetadata | None
+    rows: Sequence[_Read]
+
+
+class _Whole:
+    """Reads the files of a record that are whole, and notes those that are not."""
+
+    def __init__(self, record: StepRecord) -> None:
+        self._record = record
+        self.damaged: list[str] = []
+        self.absent: dict[str, str] = {}
+
+    def stage(
+        self, stage: StageFile, *, rows: Callable[[pa.Table], Sequence[_Read]]
+    ) -> _Stage[_Read] | None:
+        """A stage's file; None when it is not there yet, or damaged."""
+        found = self.read(lambda: self._stage(stage, rows), _HOLDS[stage])
+        if found is None and self._record.has(stage):
+            columns = LOGPROB_COLUMNS if stage is StageFile.LOGPROBS else ()
+            self.absent |= dict.fromkeys(columns, f"{stage}.arrow is damaged")
+        return found
+
+    def _stage(
+        self, stage: StageFile, rows: Callable[[pa.Table], Sequence[_Read]]
+    ) -> _Stage[_Read] | None:
+        table = self._record.table(stage)
+        if table is None:
+            return None
+        try:
+            return _Stage(table, self._record.metadata(stage), rows(table))
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise RecordError(
+                f"its rows are not those of a {stage} file ({error!r})",
+                where=str(self._record.path(stage)),
+            ) from error
+
+    def read(self, work: Callable[[], _Read], holds: str) -> _Read | None:
+        """What ``work`` gives; None after noting that ``holds`` cannot be read."""
+        try:
+            return work()
+        except RecordError as error:
+            self.damaged.append(
+                f"{error.where}: {error.what}. Missing here: {holds}. Other rollouts"
+                " are not touched ([ and ] go to them); take the file from a copy of"
+                " the run folder, or look at its disk"
+            )
+            return None
+
+
+_HOLDS = {
+    StageFile.SAMPLES: "prompts, responses, rewards and rollout_log_probs",
+    StageFile.LOGPROBS: "log_probs, ref_log_probs, entropy and advantages",
+    StageFile.TRAIN: "where each sample was in training",
+}
 
 
 def _merged(
@@ -232,94 +308,3 @@ def _sizes(folder: Path) -> list[tuple[str, int, int]]:
                 continue
             found.append((path.name, status.st_size, status.st_mtime_ns))
     return sorted(found)
-
-
-def _rows(samples: pa.Table, logprobs: pa.Table | None) -> tuple[SampleRow, ...]:
-    light = samples.select([n for n in samples.column_names if n not in _HEAVY])
-    left = light.to_pylist()
-    right: list[dict[str, Any]] = [{} for _ in left]
-    if logprobs is not None and logprobs.num_rows == samples.num_rows:
-        names = [n for n in logprobs.column_names if n not in _HEAVY]
-        right = logprobs.select(names).to_pylist()
-    tokens = samples.column("tokens") if "tokens" in samples.column_names else None
-    rows = []
-    for number, (sample, scores) in enumerate(zip(left, right, strict=True)):
-        ids = tokens[number].as_py() if tokens is not None else None
-        rows.append(_row(number, sample, scores, ids))
-    return tuple(rows)
-
-
-def _row(
-    number: int,
-    sample: Mapping[str, Any],
-    scores: Mapping[str, Any],
-    tokens: Sequence[int] | None,
-) -> SampleRow:
-    row = SampleRow(
-        row=number,
-        index=sample["sample_index"],
-        group=sample.get("group_index"),
-        status=sample["status"],
-        reward=sample.get("reward"),
-        length=sample["response_length"],
-        total_length=sample["total_length"],
-        prompt=sample.get("prompt") or "",
-        response=sample.get("response") or "",
-        label=sample.get("label") or "",
-        masked=sample.get("num_masked"),
-        failure=sample.get("failure") or "",
-        stop_reason=sample.get("stop_reason") or "",
-        weight_versions=tuple(sample.get("weight_versions") or ()),
-        log_prob_mean=scores.get("log_prob_mean"),
-        entropy_mean=scores.get("entropy_mean"),
-        normalized_reward=scores.get("normalized_reward"),
-        ref_unequal=scores.get("ref_unequal"),
-        ref_max_abs=scores.get("ref_max_abs"),
-        ref_max_position=scores.get("ref_max_position"),
-        rollout_mean_abs=scores.get("rollout_mean_abs"),
-        rollout_max_abs=scores.get("rollout_max_abs"),
-        rollout_max_position=scores.get("rollout_max_position"),
-        nonfinite=scores.get("num_nonfinite"),
-        tokens_kept=sample["tokens_kept"],
-    )
-    ids = () if tokens is None else tokens[len(tokens) - row.length :]
-    return replace(row, flags=flags(row, ids))
-
-
-def flags(row: SampleRow, ids: Sequence[int]) -> tuple[str, ...]:
-    """Short words for what is odd about a sample, the worst first.
-
-    Args:
-        row: Its scalars.
-        ids: Its response tokens, when they are carried.
-
-    Returns:
-        Some of FAIL, NONF, GARB, LOOP, EMPTY, TRUNC.
-    """
-    text = row.response[:FLAG_CHARACTERS]
-    share = repeated_ngram_share(ids) if len(ids) >= LOOP_TOKENS else None
-    loops = is_repetitive(text) or (share is not None and share > LOOP_SHARE)
-    found = {
-        "FAIL": bool(row.failure) or row.status == "failed",
-        "NONF": bool(row.nonfinite),
-        "GARB": (replacement_share(text) or 0) > GARBLED_SHARE,
-        "LOOP": loops,
-        "EMPTY": row.length == 0,
-        "TRUNC": row.status == "truncated",
-        "ABORT": row.status == "aborted",
-    }
-    return tuple(word for word, is_so in found.items() if is_so)
-
-
-def _micro_batches(train: pa.Table) -> tuple[MicroBatchRow, ...]:
-    return tuple(
-        MicroBatchRow(
-            index=row["sample_index"],
-            step_id=row["step_id"],
-            rank=row["rank"],
-            micro_batch=row["micro_batch"],
-            place=row["place"],
-            padded_length=row["padded_length"],
-        )
-        for row in train.to_pylist()
-    )

@@ -7,7 +7,6 @@ pauses, the end), are posted at once. Nothing here blocks the thread of the scre
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections import deque
@@ -26,9 +25,12 @@ from relax.events.types import (
     RolloutProgress,
     RunFailed,
     RunFinished,
+    RunStarted,
     StopConditionsSet,
 )
-from relax_tui.launch import DriverDied, driver_words, has_begun
+from relax_tui.launch import DriverDied, Launch, death
+from relax_tui.printing import quoted
+from relax_tui.sources.again import Again, again_of
 from relax_tui.sources.base import Header, Liveness, Notice, Post, RunSnapshot
 from relax_tui.sources.fold import RunFold
 
@@ -50,7 +52,7 @@ class RunFolderSource:
 
     Args:
         run_dir: The run folder; a run that is just being started may lack run.json.
-        driver: The driver we started, to notice its end before run.json is there.
+        launch: The driver we started, to notice its end before run.json is there.
         read_only: Why no commands are wanted; '' when they are.
         on_died: Called when that driver ends before its run began.
     """
@@ -59,12 +61,12 @@ class RunFolderSource:
         self,
         run_dir: Path,
         *,
-        driver: subprocess.Popen[bytes] | None = None,
+        launch: Launch | None = None,
         read_only: str = "",
         on_died: Callable[[DriverDied], None] | None = None,
     ) -> None:
         self.run_dir = run_dir
-        self._driver = driver
+        self._launch = launch
         self._read_only = read_only
         self._on_died = on_died
         self._post: Post | None = None
@@ -82,6 +84,8 @@ class RunFolderSource:
         self._other_host = ""
         self._next_liveness = 0.0
         self._problems: deque[Notice] = deque(maxlen=5)
+        self._computed: Again | None = None
+        self._computed_for: RunStarted | None = None
 
     def start(self, post: Post) -> None:
         """Begins to post snapshots, from a thread of its own."""
@@ -124,6 +128,8 @@ class RunFolderSource:
                     self._publish(now)
             except (RelaxError, OSError) as error:
                 self._problem(str(error))
+            except Exception as error:  # noqa: BLE001 - or the screen would stand still
+                self._problem(f"a defect of the console: {error!r}")
             self._wake.wait(POLL_SECONDS if self._saw_samples else FIRST_POLL_SECONDS)
             self._wake.clear()
 
@@ -142,11 +148,9 @@ class RunFolderSource:
 
     def _driver_died(self) -> bool:
         """Whether the driver we started ended without ever opening its run."""
-        if self._driver is None or self._driver.poll() is None:
+        died = death(self._launch) if self._launch is not None else None
+        if died is None:
             return False
-        if has_begun(self.run_dir, self._driver.pid):
-            return False
-        died = DriverDied(self._driver.returncode, driver_words(self.run_dir))
         if self._on_died is not None:
             self._on_died(died)
         return True
@@ -158,13 +162,13 @@ class RunFolderSource:
         if now < self._next_liveness:
             return
         self._next_liveness = now + LIVENESS_SECONDS
-        if self._driver is not None:
+        if self._launch is not None:
             # Reaps a driver of ours that ended, which would else look alive.
-            self._driver.poll()
+            self._launch.process.poll()
         try:
             info = read_run_info(self.run_dir)
         except RecordError as error:
-            if self._driver is None:
+            if self._launch is None:
                 self._lost = f"no driver: {error.what}"
             return
         state = driver_state(info)
@@ -178,12 +182,12 @@ class RunFolderSource:
             self._lost = ""
         if state is DriverState.OTHER_HOST:
             self._other_host = (
-                f"the run is on {info.host}: ssh {info.host} relax-tui attach"
-                f" {self.run_dir}"
+                f"the run is on {info.host}: ssh {quoted(info.host)} relax-tui attach"
+                f" {quoted(str(self.run_dir))}"
             )
 
     def _snapshot(self) -> RunSnapshot:
-        base = self._fold.snapshot(time.time(), lost=self._lost)
+        base = self._fold.snapshot(time.time(), lost=self._lost, at=self._wanted)
         header = replace(
             base.header if base.header.name else self._placeholder(base.header),
             run_dir=str(self.run_dir),
@@ -192,11 +196,34 @@ class RunFolderSource:
         snapshot = replace(
             base,
             header=header,
-            dropped=self._tail.dropped,
+            unread=self._unread(base.unread),
+            again=self._again() if base.now.liveness is Liveness.LOST else None,
             notices=(*base.notices, *self._problems),
-            following=self._wanted is None,
         )
         return self._with_records(snapshot)
+
+    def _unread(self, told: tuple[str, ...]) -> tuple[str, ...]:
+        problems = tuple(problem.text for problem in self._problems)
+        dropped = self._tail.dropped
+        if not dropped:
+            return (*told, *problems)
+        lines = "1 line" if dropped == 1 else f"{dropped} lines"
+        were = "was" if dropped == 1 else "were"
+        text = f"{lines} of the event log {were} not readable"
+        return (text, *told, *problems)
+
+    def _again(self) -> Again | None:
+        """Worked out once: it is about files, and nothing changes them any more."""
+        started = self._fold.started
+        if started is not None and self._computed_for is not started:
+            self._computed_for = started
+            self._computed = again_of(
+                self.run_dir,
+                started,
+                rollout_id=self._fold.rollout_id,
+                wall=self._fold.started_wall,
+            )
+        return self._computed
 
     def _placeholder(self, header: Header) -> Header:
         return replace(header, name=self.run_dir.name)

@@ -10,6 +10,8 @@ from relax.events.types import Stage, StageFinished
 from relax.triage.verdict import SEVERITY, Status, Verdict
 from relax_tui.sources.base import Figure, StageLine, StageState, VerdictLine
 
+_PARTS = {"embedding": "emb", "attention": "attn", "output": "head"}
+"""Parts of a model as the figures spell them."""
 UNHEALTHY = (Status.FAIL, Status.NON_FINITE, Status.WARN)
 
 
@@ -26,7 +28,8 @@ def figures(
         first: The first rollout's id.
 
     Returns:
-        KL, grad_norm, unequal tokens, non-finite values, largest difference.
+        KL, grad_norm, unequal tokens, non-finite values, largest difference, and
+        grad_norm by part of the model, where it was measured.
     """
     nonfinite = [v for key, v in found.items() if key.startswith("nonfinite/")]
     broken = sum(nonfinite) if nonfinite else None
@@ -58,7 +61,24 @@ def figures(
             text=_text(found.get("logprob_ref/max_abs")),
             status=equal,
         ),
+        *_gradient_parts(found),
     )
+
+
+def _gradient_parts(found: Mapping[str, float]) -> tuple[Figure, ...]:
+    """grad_norm by part of the model, the largest first."""
+    prefix = "train/grad_norm/"
+    parts = {k.removeprefix(prefix): v for k, v in found.items() if prefix in k}
+    if not parts:
+        return ()
+    # What is not a number is what one looks for: it comes first.
+    order = sorted(parts, key=lambda name: _descending(parts[name]))
+    text = " ".join(f"{_PARTS.get(name, name)} {parts[name]:.2g}" for name in order)
+    return (Figure(label="grad by part", text=text, status=""),)
+
+
+def _descending(value: float) -> float:
+    return -value if math.isfinite(value) else -math.inf
 
 
 def _said_of(rollout_id: int | None, verdicts: Sequence[Verdict]) -> str:

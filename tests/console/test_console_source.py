@@ -29,6 +29,7 @@ from relax_tui.sources.ages import coarse_age, coarse_seconds
 from relax_tui.sources.base import Liveness
 from relax_tui.sources.fold import RunFold
 from relax_tui.sources.run_folder import RunFolderSource
+from relax_tui.sources.shape import figures
 
 
 class Collected:
@@ -182,7 +183,7 @@ def test_history_is_looked_at_and_left(tmp_path, follow):
 def test_a_driver_that_never_began_is_reported_with_its_words(tmp_path, follow):
     died = []
     launch = start_driver(["--no-such-flag", "1"], run_dir=tmp_path / "run")
-    follow(launch.run_dir, driver=launch.process, on_died=died.append)
+    follow(launch.run_dir, launch=launch, on_died=died.append)
     deadline = time.monotonic() + 90
     while not died and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -265,3 +266,19 @@ def test_a_second_attempt_does_not_show_the_first_ones_numbers():
     snapshot = fold.snapshot(200.0, lost="")
     assert snapshot.header.attempt == 2
     assert not snapshot.latest
+
+
+def test_the_first_grad_norm_is_shown_by_part_the_largest_first():
+    found = {
+        "train/grad_norm": 0.5,
+        "train/grad_norm/embedding": 0.3,
+        "train/grad_norm/attention": 0.4,
+        "train/grad_norm/router": float("nan"),
+        "train/grad_norm_layer/0": 0.1,
+    }
+    *_, parts = figures(found, {}, 0)
+    assert (parts.label, parts.text) == (
+        "grad by part",
+        "router nan attn 0.4 emb 0.3",
+    )
+    assert "grad by part" not in {f.label for f in figures({}, {}, 0)}

@@ -26,11 +26,27 @@ LIGHT = (
 )
 PURE = {
     "relax/controller/machine.py": {
+        "relax.controller.errands",
+        "relax.controller.refusals",
         "relax.controller.state",
         "relax.errors",
         "relax.events.types",
     },
-    "relax/controller/state.py": {"relax.events.types"},
+    "relax/controller/refusals.py": {
+        "relax.controller.errands",
+        "relax.controller.state",
+        "relax.events.types",
+    },
+    "relax/controller/errands.py": {
+        "relax.control.orders",
+        "relax.controller.modes",
+        "relax.controller.state",
+        "relax.errors",
+        "relax.events.types",
+    },
+    "relax/controller/modes.py": {"relax.arguments", "relax.events.types"},
+    "relax/controller/state.py": {"relax.control.orders", "relax.events.types"},
+    "relax/control/orders.py": {"relax.events.types"},
 }
 FORBIDDEN_TO_PURE = {
     "asyncio",
