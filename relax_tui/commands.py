@@ -22,6 +22,7 @@ from relax_tui.text import visible
 
 if TYPE_CHECKING:
     from relax.control.client import RunClient
+    from relax.control.orders import Order
     from relax.control.protocol import CommandAnswer, Seen, Stacks
 
 
@@ -76,6 +77,15 @@ COMMANDS: dict[str, RunCommand] = {
     ),
     "withdraw": RunCommand(
         kind="withdraw", effect="The command that waits is taken back.", asks=_NEVER
+    ),
+    "dump": RunCommand(
+        kind="dump", effect="The rollout on screen is dumped.", asks=_ALWAYS
+    ),
+    "replay": RunCommand(
+        kind="replay", effect="The rollout on screen is replayed.", asks=_ALWAYS
+    ),
+    "mode": RunCommand(
+        kind="mode", effect="The run goes to another mode.", asks=_ALWAYS
     ),
     "abort_generation": RunCommand(
         kind="abort-generation",
@@ -153,6 +163,7 @@ class RunSession:
         snapshot: RunSnapshot,
         *,
         conditions: tuple[str, ...] = (),
+        order: Order | None = None,
         command_id: str,
     ) -> CommandAnswer:
         """Sends a command with what the screen showed when it was given.
@@ -170,6 +181,7 @@ class RunSession:
             conditions=conditions,
             target=waiting(snapshot) if key_id == "withdraw" else "",
             command_id=command_id,
+            order=order,
         )
 
     async def stacks(self) -> Stacks:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from textual.await_complete import AwaitComplete
     from textual.widget import AwaitMount
 
+    from relax.control.orders import Order
     from relax_tui.terminal import Capabilities
 
 Answer = TypeVar("Answer")
@@ -113,11 +114,17 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
     last_outcome: Line = BLANK
 
     @work(group="commands")
-    async def send(self, key_id: str) -> None:
+    async def send(self, key_id: str, *, order: Order | None = None) -> None:
         """Sends a command and says what became of it."""
-        await self.ask(key_id)
+        await self.ask(key_id, order=order)
 
-    async def ask(self, key_id: str, *, conditions: tuple[str, ...] = ()) -> str:
+    async def ask(
+        self,
+        key_id: str,
+        *,
+        conditions: tuple[str, ...] = (),
+        order: Order | None = None,
+    ) -> str:
         """Sends a command, says what became of it, and gives the refusal or ''."""
         kind = commands.COMMANDS[key_id].kind
         if self.session is None:
@@ -127,7 +134,11 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
         command_id = commands.new_command_id()
         try:
             answer = await self.session.send(
-                key_id, self.shown, conditions=conditions, command_id=command_id
+                key_id,
+                self.shown,
+                conditions=conditions,
+                order=order,
+                command_id=command_id,
             )
         except RelaxError as error:
             self.tell(commands.failed_words(kind, error))

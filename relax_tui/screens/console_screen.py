@@ -12,15 +12,16 @@ from textual.widget import Widget
 
 from relax_tui.keymap import BY_ID, Where, not_here
 from relax_tui.lines import Line, Span, line, plain
+from relax_tui.panes.alarm import AlarmStrip
 from relax_tui.panes.pane import ListPane, Pane
 from relax_tui.panes.strip import (
-    AlarmStrip,
     ClockStrip,
     FooterBar,
     MessageLine,
     StatusStrip,
 )
 from relax_tui.screens.entry import EntryDialog
+from relax_tui.screens.order_actions import OrderActions
 from relax_tui.screens.run_actions import RunActions
 from relax_tui.sources.base import RunSnapshot
 from relax_tui.text import visible
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from relax_tui.app import ConsoleApp
 
 
-class ConsoleScreen(RunActions, Screen[None], inherit_bindings=False):
+class ConsoleScreen(OrderActions, RunActions, Screen[None], inherit_bindings=False):
     """A screen of the console; `do_<id>` methods implement the keys of the table."""
 
     WHERE: ClassVar[Where] = Where.LIVE
