@@ -50,6 +50,9 @@ def _register_dump(app: typer.Typer) -> None:
         to: Annotated[
             Path | None, typer.Option(help="Folder; else the run's dumps/.")
         ] = None,
+        with_weights: Annotated[
+            bool, typer.Option("--with-weights", help="And what it ran on.")
+        ] = False,
         as_json: JsonOption = False,
     ) -> None:
         """Dump a rollout of a live run, also after the fact."""
@@ -57,7 +60,7 @@ def _register_dump(app: typer.Typer) -> None:
         from relax.events.types import CommandKind, DumpWritten
 
         folder = "" if to is None else str(to.absolute())
-        order = DumpOrder(rollout_id=rollout, folder=folder)
+        order = DumpOrder(rollout_id=rollout, folder=folder, with_weights=with_weights)
         outcome = _give(wanted, CommandKind.DUMP, order)
         files = [e for e in outcome.events if isinstance(e, DumpWritten)]
         if as_json:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from relax.errors import ArgumentError
 from relax_tui.lines import BLANK, Line, Span, fit, join, plain
+from relax_tui.panes.alarm import alarm_rows
 from relax_tui.panes.figures import figure_rows
 from relax_tui.panes.metrics import latest_place, metric_rows
 from relax_tui.panes.pane import title_rule
@@ -23,7 +24,7 @@ from relax_tui.panes.responses import (
 )
 from relax_tui.panes.sample import conversation, difference_rows, sample_title
 from relax_tui.panes.stages import stage_rows
-from relax_tui.panes.strip import alarm_rows, clock_line, status_line
+from relax_tui.panes.strip import clock_line, status_line
 from relax_tui.panes.verdicts import UNHEALTHY, verdict_counts, verdict_rows
 from relax_tui.panes.walk import walk_rows
 from relax_tui.sources.base import RunSnapshot

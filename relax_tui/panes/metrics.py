@@ -118,7 +118,7 @@ def others_row(snapshot: RunSnapshot, glyphs: Glyphs) -> Line:
             parts += [
                 Span(f"{label} ", "label"),
                 Span(number_text(latest[key], glyphs), "number"),
-                Span(" VACUOUS" if key in snapshot.vacuous else "", "muted"),
+                Span(" VACU" if key in snapshot.vacuous else "", "muted"),
                 Span("  "),
             ]
     return tuple(parts)

@@ -1,4 +1,4 @@
-"""The rows at the screen's edges: status, alarm, walk, message and footer."""
+"""The rows at the screen's edges: status, message and footer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from relax_tui.text import visible, wrap
 from relax_tui.theme import Glyphs
 from relax_tui.widgets.line_view import LineView
 
-COMMAND_ROWS = 3
 _LIVENESS_ROLES = {
     Liveness.STARTING: "running",
     Liveness.RUNNING: "running",
@@ -113,67 +112,6 @@ def _age(snapshot: RunSnapshot, *, short: bool) -> Line:
     return (Span(f"since {since}" if since else "", "dim"),)
 
 
-def alarm_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
-    """What a person must not overlook: lost, failed, slow; nothing when all is well."""
-    now = snapshot.now
-    damaged = _damaged(snapshot, width)
-    if now.liveness is Liveness.LOST:
-        return [*_lost(snapshot, width), *damaged]
-    if snapshot.failure is not None:
-        return [*_failed(snapshot), *damaged]
-    return [*_slow(snapshot), *damaged]
-
-
-def _slow(snapshot: RunSnapshot) -> list[Line]:
-    now = snapshot.now
-    slow = next((line for line in snapshot.stages if line.slow), None)
-    if slow is not None:
-        words = (Span(" SLOW ", "notice"), Span(f" {slow.stage}: {visible(slow.slow)}"))
-        abort = "  A abort generation" if slow.stage == "generate" else ""
-        return [words, (Span(f"  x stacks{abort}  X stop  K kill", "dim"),)]
-    if now.liveness is Liveness.RUNNING and now.data_age.endswith(("min", "h")):
-        text = f" no event for {now.data_age}, although the driver lives"
-        return [(Span(" SILENT ", "notice"), Span(text), Span("  x stacks", "dim"))]
-    return []
-
-
-def _lost(snapshot: RunSnapshot, width: int) -> list[Line]:
-    now = snapshot.now
-    when = clock_text(now.since)
-    last = f"; last sign of life {when}" if when else ""
-    place = f" in rollout {now.rollout_id} {now.stage}" if now.rollout_id >= 0 else ""
-    text = f" the run was lost{place}: {visible(now.detail)}{last}"
-    rows: list[Line] = [(Span(" LOST ", "alarm"), Span(text))]
-    if snapshot.again is None:
-        return [*rows, (Span("   what was recorded stays readable", "dim"),)]
-    again = snapshot.again
-    rows.append((Span(f"   started again it {visible(again.effect)}", "dim"),))
-    pieces = wrap(again.command, max(width - 3, 8))
-    if len(pieces) > COMMAND_ROWS:
-        pieces = [*pieces[: COMMAND_ROWS - 1], "... Y copies the whole command line"]
-    return [*rows, *((Span(f"   {piece}", "title"),) for piece in pieces)]
-
-
-def _failed(snapshot: RunSnapshot) -> list[Line]:
-    failure = snapshot.failure
-    if failure is None:
-        return []
-    place = f" (rollout {failure.rollout_id}" if failure.rollout_id >= 0 else ""
-    place += f" {failure.stage})" if place else ""
-    first = f" {visible(failure.rank)}: " if failure.rank else " "
-    head = (Span(" FAILED ", "alarm"), Span(f"{first}{visible(failure.what)}{place}"))
-    return [head, *((Span(f"   {visible(t)}", "dim"),) for t in failure.lines[-3:])]
-
-
-def _damaged(snapshot: RunSnapshot, width: int) -> list[Line]:
-    rows: list[Line] = []
-    for text in snapshot.viewed.damaged if snapshot.viewed else ():
-        mark = Span(" DAMAGED ", "alarm")
-        for number, piece in enumerate(wrap(text, max(width - 11, 8))):
-            rows.append((mark if number == 0 else Span(" " * 9), Span(f" {piece}")))
-    return rows
-
-
 class StatusStrip(LineView):
     """The first row: which run, what it does, how old the data are."""
 
@@ -227,33 +165,6 @@ class ClockStrip(LineView):
     def rows(self, width: int, height: int) -> Sequence[Line]:
         """Stage and age."""
         return [clock_line(self.snapshot, width)]
-
-
-class AlarmStrip(LineView):
-    """Rows that are there only while something is wrong."""
-
-    DEFAULT_CSS = "AlarmStrip { height: 0; }"
-
-    def __init__(self) -> None:
-        super().__init__(id="alarm")
-        self.snapshot = RunSnapshot()
-        self._height = 0
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Grows to what there is to say."""
-        self.snapshot = snapshot
-        cells = self.app.size.width
-        height = len(alarm_rows(snapshot, cells, self.look.glyphs))
-        if self.app.size.height < 12:
-            height = min(height, 1)
-        if height != self._height:
-            self._height = height
-            self.styles.height = height
-        self.repaint()
-
-    def rows(self, width: int, height: int) -> Sequence[Line]:
-        """The alarm."""
-        return alarm_rows(self.snapshot, width, self.look.glyphs)
 
 
 class MessageLine(LineView):

@@ -147,7 +147,7 @@ class StopsDialog(Dialog[tuple[str, ...] | None]):
     ) -> None:
         super().__init__()
         self.edit = LineEdit()
-        self.conditions = conditions
+        self.conditions = self._followed = conditions
         self._run_dir, self._set_stops = run_dir, set_stops
         # Which condition the cursor is on; behind the last one it is on the entry.
         self._at = len(conditions)
@@ -161,8 +161,10 @@ class StopsDialog(Dialog[tuple[str, ...] | None]):
 
     def follow(self, snapshot: RunSnapshot) -> None:
         """Shows what is in force, whoever set it."""
-        if self._waits or snapshot.stop_conditions == self.conditions:
+        if self._waits or snapshot.stop_conditions == self._followed:
+            # Nothing new: what was set here may not be in the event log yet.
             return
+        self._followed = snapshot.stop_conditions
         on_entry = self._on_entry
         self.conditions = snapshot.stop_conditions
         last = len(self.conditions)
@@ -250,8 +252,10 @@ class StopsDialog(Dialog[tuple[str, ...] | None]):
 
     def panel_rows(self, width: int, height: int, glyphs: Glyphs) -> list[Line]:
         """Conditions in force, the entry, what became of it, how to write one."""
-        hint = "Enter adds, Up Down choose, Del removes, Esc closes"
+        keys = "Enter adds, Up Down choose, Del removes, Esc closes"
         title = "the run pauses when"
+        wide = width >= len(title) + len(keys) + 8
+        hint = keys if wide else ""
         rows: list[Line] = [title_rule(title, hint, width, glyphs=glyphs, focused=True)]
         mark = Span(f" {glyphs.cursor} ", "focus")
         off = Span("   ")
@@ -263,8 +267,11 @@ class StopsDialog(Dialog[tuple[str, ...] | None]):
             rows.append((off, Span("no condition is in force", "dim")))
         lead = (mark if self._on_entry else off, Span("add: ", "label"))
         rows.append(self.edit.row(lead, width - 10))
-        note = self._note[0] if self._note else Span("")
-        rows += [(off, Span(piece, note.role)) for piece in wrap(note.text, width - 4)]
+        for note in self._note:
+            pieces = wrap(note.text, width - 4)
+            rows += [(off, Span(piece, note.role)) for piece in pieces]
+        if not wide:
+            rows.append((off, Span(keys, "dim")))
         if height >= 15:
             rows += [
                 (Span(f"   {form:<17} {means}", "dim"),) for form, means in STOP_FORMS

@@ -91,7 +91,7 @@ def _effect(arguments: Mapping[str, Any], rollout_id: int) -> str:
     newest = max(_checkpoints(Path(save)), default=None) if save else None
     if newest is None:
         why = f"no checkpoint is in {save}" if save else "it was run without --save"
-        return f"begins anew at its first rollout: {why}"
+        return f"begins anew at its first rollout ({why})"
     lost = rollout_id - newest
     again = f"; {lost} after it are done again" if lost > 0 else ""
     return f"goes on from the checkpoint after rollout {newest} in {save}{again}"

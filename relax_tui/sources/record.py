@@ -194,7 +194,7 @@ def record_view(
         attempt=rollout[0],
         rollout_id=rollout[1],
         version=0,
-        note=NOTHING_YET,
+        note="its samples are damaged" if whole.damaged else NOTHING_YET,
         damaged=tuple(whole.damaged),
     )
     if samples is None:

@@ -244,7 +244,7 @@ class RunFolderSource:
         if wanted is None:
             return snapshot
         viewed = self._records.view(wanted, vocab=self._fold.vocab)
-        begun_only = viewed.note == NOTHING_YET
+        begun_only = viewed.note == NOTHING_YET and not viewed.damaged
         if self._wanted is None and begun_only and len(rollouts) > 1:
             # A rollout that only just began has nothing to look at.
             before = self._records.view(rollouts[-2], vocab=self._fold.vocab)

@@ -57,7 +57,11 @@ def snapshot_of(run_dir: Path, story: str) -> RunSnapshot:
     if "driver pid" in now.detail:
         now = replace(now, detail="driver pid 4711 on login1 is gone")
     header = replace(snapshot.header, run_dir="runs/tiny-arith-f00d")
-    return replace(snapshot, now=now, header=header)
+    again = snapshot.again
+    if again is not None:
+        words = "relax-tui run --run-dir runs/tiny-arith-f00d -- --config run.yaml"
+        again = replace(again, command=words)
+    return replace(snapshot, now=now, header=header, again=again)
 
 
 @asynccontextmanager

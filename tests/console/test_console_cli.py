@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 from screens import make_run
+from scripted_run import RUN_ID
+
+from relax.events.types import Stage, VerdictGiven
+from relax.triage.verdict import Cause, Place, Status, Verdict
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "megatron", "sglang", "transformers")
 
 
-def relax_tui(*arguments, tmp_path, **environment):
+def relax_tui(*arguments, tmp_path, stdout=subprocess.PIPE, **environment):
     return subprocess.run(
         [sys.executable, "-m", "relax_tui.cli", *arguments],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
         timeout=60,
@@ -60,10 +65,99 @@ def test_attach_without_a_terminal_prints_the_report(finished):
 
 
 def test_ls_as_text_and_as_json(finished):
-    assert "finished" in relax_tui("ls", tmp_path=finished).stdout
+    heads, row = relax_tui("ls", tmp_path=finished).stdout.splitlines()
+    assert heads.split()[:3] == ["NAME", "RUN", "STATE"]
+    assert row.split()[:6] == ["tiny-arith", RUN_ID, "finished", "4", "of", "200"]
     (run,) = json.loads(relax_tui("ls", "--json", tmp_path=finished).stdout)
     assert run["state"] == "finished"
-    assert run["place"] == "3/200"
+    assert run["place"] == "4 of 200"
+
+
+def test_a_run_is_named_by_what_ls_shows(finished):
+    row = relax_tui("ls", tmp_path=finished).stdout.splitlines()[1].split()
+    for name in (row[1], row[0], row[-1]):
+        assert relax_tui("show", name, tmp_path=finished).returncode == 0
+
+
+EVIL = "run\x1b]0;owned\x07\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ls",), (), ("stop", "runs/" + EVIL), ("show", "nothing" + EVIL),
+     ("attach", "no" + EVIL), ("tell", "runs/" + EVIL, "pause"),
+     ("run", "--run-dir", "no/" + EVIL + "/\0")],
+    ids=lambda a: a[0] if a else "none",
+)  # fmt: skip
+def test_a_folders_name_cannot_speak_to_the_terminal(arguments, tmp_path):
+    if any("\0" in word for word in arguments):
+        (tmp_path / "no").write_text("a file, so that no folder can be made")
+        arguments = tuple(word.replace("/\0", "") for word in arguments)
+    make_run(tmp_path / "runs" / EVIL, "finished").close()
+    done = relax_tui(*arguments, tmp_path=tmp_path)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x07" not in done.stdout + done.stderr
+    assert "owned" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", [("ls",), ("show", "runs/tiny-f00d"), ("doctor",)])
+def test_a_full_disk_behind_the_output_is_one_sentence(command, finished):
+    with Path("/dev/full").open("w") as full:
+        done = relax_tui(*command, tmp_path=finished, stdout=full)
+    assert done.returncode == 74
+    assert done.stderr.count("\n") == 1
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_that_knows_little_gets_what_it_knows(encoding, tmp_path):
+    make_run(tmp_path / "runs" / "tiny-f00d", "ref_mismatch").close()
+    done = relax_tui(
+        "show", "runs/tiny-f00d", tmp_path=tmp_path, PYTHONIOENCODING=encoding
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert "max |d| 0.0032" in done.stdout
+
+
+def test_nothing_is_cut_in_a_pipe(tmp_path):
+    run = make_run(tmp_path / "runs" / "tiny-f00d", "ref_mismatch")
+    long = "word " * 60
+    place = Place(rollout_id=0)
+    verdict = Verdict(
+        rule="repetition", section="1", status=Status.WARN, summary="x" * 90,
+        where=place, causes=(Cause(text=long, confidence="low", confirm="look"),),
+    )  # fmt: skip
+    run.events.append(
+        VerdictGiven(rollout_id=0, stage=Stage.GENERATE, verdict=verdict.to_json())
+    )
+    run.close()
+    text = relax_tui("show", "runs/tiny-f00d", tmp_path=tmp_path).stdout
+    assert "x" * 90 in text
+    assert long.strip() in text
+    assert not [row for row in text.splitlines() if row.endswith("…")]
+
+
+def test_a_refused_start_shows_only_its_own_words(tmp_path):
+    log = tmp_path / "r" / "logs" / "driver.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("Traceback of last week\n")
+    done = relax_tui("run", "--run-dir", "r", "--", "--no-such-flag", tmp_path=tmp_path)
+    assert done.returncode == 2
+    assert "no-such-flag" in done.stderr
+    assert "last week" not in done.stderr
+    assert log.read_text().startswith("Traceback of last week")
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "words"),
+    [("false", 1, "false ended with exit code 1 and wrote nothing"),
+     ("true", 1, "true ended with exit code 0 and wrote nothing")],
+)  # fmt: skip
+def test_an_interpreter_that_says_nothing_is_named(program, code, words, tmp_path):
+    done = relax_tui("demo", "--python", f"/bin/{program}", tmp_path=tmp_path)
+    assert done.returncode == code
+    assert words in done.stderr
 
 
 def test_without_arguments_and_without_runs(tmp_path):

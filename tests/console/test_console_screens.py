@@ -10,7 +10,7 @@ import pytest
 from screens import SIZES, screen_text, settle, showing
 from test_console_text import HOSTILE
 
-from relax_tui.sources.base import RunSnapshot
+from relax_tui.sources.base import Notice, RunSnapshot
 from relax_tui.terminal import Capabilities
 from relax_tui.theme import ASCII, Colours, Look
 
@@ -155,7 +155,7 @@ async def test_search_marks_and_moves(snapshots):
         responses = app.screen.query_one("#responses")
         assert responses.matches
         assert responses.cursor in responses.matches
-        assert "found" in screen_text(app)
+        assert "n and N go from one to the next" in screen_text(app)
 
 
 async def test_unequal_tokens_are_walked(snapshots):
@@ -195,7 +195,8 @@ async def test_only_what_changed_is_repainted(snapshots, monkeypatch):
         monkeypatch.setattr(
             LineView, "refresh", lambda self, *regions, **_: marked.append(regions)
         )
-        source.post(replace(snapshot, dropped=1))
+        notice = Notice(wall=0.0, word="DUMP", text="shown by triage only")
+        source.post(replace(snapshot, notices=(notice,)))
         await pilot.pause(0.1)
         assert marked == []
         now = replace(snapshot.now, weights_version=5)

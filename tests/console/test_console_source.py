@@ -191,13 +191,54 @@ def test_a_driver_that_never_began_is_reported_with_its_words(tmp_path, follow):
     assert "no-such-flag" in str(died[0])
 
 
-def test_a_damaged_record_is_said_not_raised(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "missing", "rows"),
+    [
+        ("samples", "prompts, responses, rewards", 0),
+        ("logprobs", "log_probs, ref_log_probs", 16),
+        ("train", "where each sample was in training", 16),
+    ],
+)
+def test_a_damaged_file_is_named_and_what_is_whole_is_shown(
+    name, missing, rows, tmp_path
+):
+    run = make_run(tmp_path / "run", "finished")
+    run.close()
+    path = tmp_path / f"run/steps/a01/000003/{name}.arrow"
+    os.truncate(path, 100)
+    view = RunFolderSource(tmp_path / "run").collect().viewed
+    assert view.rollout_id == 3
+    (damaged,) = view.damaged
+    assert str(path) in damaged
+    assert "not a whole Arrow file" in damaged
+    assert missing in damaged
+    assert "[ and ]" in damaged
+    assert len(view.rows) == rows
+    if name == "logprobs":
+        assert view.tokens.sample(0).absent["log_probs"] == "logprobs.arrow is damaged"
+
+
+def test_a_damaged_vocabulary_is_named(tmp_path):
+    run = make_run(tmp_path / "run", "finished")
+    run.close()
+    os.truncate(tmp_path / "run" / run.vocab, 40)
+    view = RunFolderSource(tmp_path / "run").collect().viewed
+    assert run.vocab in view.damaged[0]
+    assert len(view.rows) == 16
+
+
+def test_a_file_that_is_arrow_but_no_record_is_damage_too(tmp_path):
+    import pyarrow as pa
+
     run = make_run(tmp_path / "run", "finished")
     run.close()
     path = tmp_path / "run/steps/a01/000003/samples.arrow"
-    os.truncate(path, 100)
-    snapshot = RunFolderSource(tmp_path / "run").collect()
-    assert "not a whole Arrow file" in snapshot.viewed.note
+    table = pa.ipc.open_file(path.read_bytes()).read_all()
+    table = table.drop_columns(["response_length"])
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    (damaged,) = RunFolderSource(tmp_path / "run").collect().viewed.damaged
+    assert "not those of a samples file" in damaged
 
 
 def test_a_folder_that_is_no_run(tmp_path):
@@ -282,3 +323,95 @@ def test_the_first_grad_norm_is_shown_by_part_the_largest_first():
         "router nan attn 0.4 emb 0.3",
     )
     assert "grad by part" not in {f.label for f in figures({}, {}, 0)}
+
+
+def test_looking_back_all_numbers_are_of_one_rollout(tmp_path):
+    run = make_run(tmp_path / "run", "paused")
+    run.close()
+    source = RunFolderSource(tmp_path / "run")
+    now = source.collect()
+    source.view((1, 1))
+    then = source.collect()
+    assert (now.following, then.following) == (True, False)
+    assert then.viewed.rollout_id == 1
+    assert then.latest_rollouts == (1, 1)
+    assert then.stages_rollout == 1
+    assert len(then.stages) == 7
+    assert [len(s.series["train/grad_norm"].points) for s in (now, then)] == [4, 2]
+    assert then.latest["train/grad_norm"] == now.series["train/grad_norm"].points[1]
+    assert {v.verdict.where.rollout_id for v in then.verdicts} == {1}
+    assert then.header == now.header
+    assert then.now == replace(now.now)
+    # What the first rollout said is named as such, and stays.
+    assert then.figures == now.figures
+
+
+def test_what_could_not_be_read_of_the_event_log_is_counted(tmp_path):
+    run = make_run(tmp_path / "run", "finished")
+    run.close()
+    (path,) = (tmp_path / "run/events").iterdir()
+    good = path.read_bytes().splitlines(keepends=True)
+    future = good[-1].replace(b"run_finished", b"moon_landed")
+    assert future != good[-1]
+    path.write_bytes(b"".join([*good[:-1], b"{torn\n", b"[1]\n", future, good[-1]]))
+    snapshot = RunFolderSource(tmp_path / "run").collect()
+    assert snapshot.unread == (
+        "2 lines of the event log were not readable",
+        "events of kinds that this version does not know: moon_landed",
+    )
+
+
+def command(fold, kind, phase, seq=50):
+    payload = Commanded(command_id="x", kind=kind, phase=phase, by="me")
+    fold.apply([Event(seq, 1, 100.0 + seq, 1.0, payload)])
+
+
+@pytest.mark.parametrize(("kind", "word"), [("stop", "stopping"), ("kill", "killing")])
+def test_a_run_told_to_end_is_ending_until_it_has_ended(kind, word):
+    from relax.events.types import Continued, RunFinished, StageStarted
+    from relax_tui.commands import impossible, outcome_words
+    from relax_tui.lines import plain
+
+    def event(seq, payload):
+        return Event(seq, 1, 100.0 + seq, 1.0, payload)
+
+    fold = RunFold()
+    fold.apply([event(1, StageStarted(rollout_id=2, stage=Stage.TRAIN))])
+    assert fold.snapshot(200.0).now.liveness == "running"
+    command(fold, kind, CommandPhase.ACCEPTED)
+    command(fold, kind, CommandPhase.DONE)
+    fold.apply([event(60, Continued(rollout_id=2))])
+    snapshot = fold.snapshot(200.0)
+    assert snapshot.now.liveness == word
+    assert word in plain(outcome_words(snapshot, {"x": kind}))
+    assert "done" not in plain(outcome_words(snapshot, {"x": kind}))
+    assert "K kills it" in impossible("pause", snapshot)
+    assert impossible("kill_run", snapshot) == ""
+    fold.apply([event(70, RunFinished(why="stopped", rollouts=2))])
+    snapshot = fold.snapshot(200.0)
+    assert snapshot.now.liveness == "stopped"
+    assert "done the run is stopped" in plain(outcome_words(snapshot, {"x": kind}))
+
+
+def test_a_refused_stop_stops_nothing():
+    fold = RunFold()
+    command(fold, "stop", CommandPhase.REFUSED)
+    assert fold.snapshot(200.0).now.liveness == "starting"
+
+
+def test_who_is_stuck_comes_before_who_waits_for_it():
+    from relax_tui.sources.stage_book import stuck_first
+
+    assert stuck_first(
+        {
+            "reward-0": "worker.py:1050 in main_loop",
+            "train-0": "distributed_c10d.py:2810 in all_reduce",
+            "train-1": "drills.py:88 in hang",
+            "train-2": "",
+        }
+    ) == [
+        "train-1: drills.py:88 in hang",
+        "train-2: in no Python code",
+        "train-0: distributed_c10d.py:2810 in all_reduce",
+        "reward-0: worker.py:1050 in main_loop",
+    ]
