@@ -66,6 +66,29 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Together:
+    """Requests that are sent at once.
+
+    What is computed together decides the last bits. An engine that may wait a moment
+    for all of them, and takes them by number, gives the same bits every time.
+
+    Attributes:
+        number: Of the request among them, from 0.
+        count: How many there are.
+    """
+
+    number: int
+    count: int
+
+    def share(self, engines: int) -> Together:
+        """The same as one of several engines sees it, to which they go in turn."""
+        own = self.number % engines
+        return Together(
+            number=self.number // engines, count=-(-(self.count - own) // engines)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class GenerateRequest:
     """One prompt to continue.
 
@@ -73,11 +96,13 @@ class GenerateRequest:
         request_id: Names the request in errors and logs.
         input_ids: Token ids of the prompt.
         sampling: How to sample.
+        together: The requests that it is sent with; None when it comes alone.
     """
 
     request_id: str
     input_ids: tuple[int, ...]
     sampling: SamplingParams
+    together: Together | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,10 +37,12 @@ class DumpOrder:
     Attributes:
         rollout_id: Which; None for the newest.
         folder: Where to; '' for the run's own.
+        with_weights: Also the weights that its samples were made on.
     """
 
     rollout_id: int | None = None
     folder: str = ""
+    with_weights: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,8 @@ class RunStatus(_Message):
         excursion: The name of the one that the run is on; '' for none.
         actions: By `CommandKind` value.
         processes: ``{name: pid}`` of the run's processes.
+        startup: ``{what: seconds}`` until it was up, since the driver's start; None
+            while it is waited for.
     """
 
     protocol: int = PROTOCOL_VERSION
@@ -135,6 +137,7 @@ class RunStatus(_Message):
     actions: dict[str, ActionState] = {}
     consoles: tuple[ConsoleSeen, ...] = ()
     processes: dict[str, int] = {}
+    startup: dict[str, float | None] = {}
 
 
 class Stacks(_Message):

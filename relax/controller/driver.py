@@ -35,16 +35,18 @@ from relax.controller.cluster import start_ray, stop_ray
 from relax.controller.judge import Judge
 from relax.controller.loop import Controller, StageKilledError
 from relax.controller.modes import (
-    StagePlan,
     first_place,
     mode_of,
     sides_of,
+    stages_of,
 )
+from relax.controller.notable import LogWatch
 from relax.controller.reaper import Reaper
 from relax.controller.resume import ResumePoint, announce, make_room
 from relax.controller.run_hands import RunHands
 from relax.controller.runlog import RunLog, open_run_log
-from relax.controller.state import ControllerState
+from relax.controller.starting import HandsWhenUp, Reception, unless_stopped
+from relax.controller.state import ControllerState, Phase
 from relax.controller.stops import StopConditions
 from relax.controller.workers import Workers
 from relax.engine.rollout.vocabulary import TokenTable, checkpoint_vocabulary
@@ -140,11 +142,14 @@ class _Driver:
             sides=sides_of(mode_of(arguments)),
         )
         self._mode = mode_of(arguments)
-        self._controller: Controller | None = None
         self._session_dir: Path | None = None
         self._signals = 0
         self._num_rollout = num_rollout(arguments)
         self._first_rollout = first_rollout(arguments)
+        self._logs = LogWatch(place.run_dir, events=self._events)
+        self._startup: dict[str, float | None] = {}
+        self._hands = HandsWhenUp(self._workers)
+        self._controller = self._make_controller()
 
     async def run(self) -> int:
         """From run.json to the last event."""
@@ -168,42 +173,51 @@ class _Driver:
                 log=self._log,
             )
             make_room(self._arguments, self._log)
+            following = asyncio.create_task(self._logs.follow())
             try:
-                why = await self._until_end()
-                code = 0
-            except StageKilledError as error:
-                self._log.warning(f"{error} was ended by force")
-                why, code = "stopped", 0
-            except RelaxError as error:
-                await self._fail(error)
-                return error.exit_code
-            except Exception as error:
-                await self._fail(error)
-                raise
-            killed = await self._end()
-            if self._controller is not None:
-                self._controller.over()
-            self._events.append(
-                RunFinished(why=why, rollouts=self._rollouts(), killed=killed),
-                sync=True,
-            )
-            if killed:
-                self._log.warning(f"had to kill {', '.join(killed)}")
-            self._log.info("All rollouts finished" if why == "done" else "Run stopped")
-            return code
+                async with self._serving():
+                    return await self._run()
+            finally:
+                following.cancel()
+
+    async def _run(self) -> int:
+        try:
+            why = await self._until_end()
+        except StageKilledError as error:
+            self._log.warning(f"{error} was ended by force")
+            why = "stopped"
+        except RelaxError as error:
+            await self._fail(error)
+            return error.exit_code
+        except Exception as error:
+            await self._fail(error)
+            raise
+        killed = await self._end()
+        self._controller.over()
+        self._events.append(
+            RunFinished(why=why, rollouts=self._rollouts(), killed=killed), sync=True
+        )
+        if killed:
+            self._log.warning(f"had to kill {', '.join(killed)}")
+        self._log.info("All rollouts finished" if why == "done" else "Run stopped")
+        return 0
 
     async def _until_end(self) -> str:
-        self._progress("Ray", done=False)
-        node = await asyncio.to_thread(
-            start_ray,
-            self._arguments.cluster,
-            run_id=self._place.run_id,
-            reaper=self._reaper,
-        )
-        self._session_dir = node.session_dir
-        # Ray's core put its own handlers in place of ours; theirs end in an abort.
-        self._install_signals()
-        self._progress("Ray", done=True)
+        judge = Judge()
+        try:
+            hands = await unless_stopped(self._start(judge), self._controller)
+            self._hands.up(hands)
+            try:
+                return await self._controller.run()
+            finally:
+                # Also what a failed stage leaves: its verdicts may say why it failed.
+                await hands.settle()
+        finally:
+            judge.close()
+
+    async def _start(self, judge: Judge) -> RunHands:
+        """Brings up Ray and the workers."""
+        await self._start_ray()
         await self._workers.start(self._progress)
         if self._point is not None:
             await self._point.restore(self._workers)
@@ -216,7 +230,6 @@ class _Driver:
         self._events.append(
             run_started(self._arguments, self._place, vocab=vocab), sync=True
         )
-        judge = Judge()
         parts = RunParts(
             arguments=self._arguments,
             place=self._place,
@@ -226,19 +239,28 @@ class _Driver:
             vocabulary=self._vocabulary,
             vocab=vocab,
         )
-        hands = build_hands(parts, judge)
-        self._controller = self._make_controller(hands, parts.plan)
-        try:
-            async with self._serving(self._controller):
-                why = await self._controller.run()
-                await hands.settle()
-                return why
-        finally:
-            judge.close()
+        return build_hands(parts, judge)
 
-    def _announce(self, *, vocab: str) -> None:
-        started = run_started(self._arguments, self._place, vocab=vocab)
-        self._events.append(started, sync=True)
+    async def _start_ray(self) -> None:
+        self._progress("Ray", done=False)
+        starting = asyncio.ensure_future(
+            asyncio.to_thread(
+                start_ray,
+                self._arguments.cluster,
+                run_id=self._place.run_id,
+                reaper=self._reaper,
+            )
+        )
+        try:
+            node = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A thread cannot be ended; what it has begun must be there to be ended.
+            await starting
+            raise
+        self._session_dir = node.session_dir
+        # Ray's core put its own handlers in place of ours; theirs end in an abort.
+        self._install_signals()
+        self._progress("Ray", done=True)
 
     def _read_vocabulary(self) -> TokenTable:
         """The tokens: told by the rollout side, read here when there is none."""
@@ -247,7 +269,9 @@ class _Driver:
             return TokenTable(rows=told.vocabulary, digest=told.vocabulary_digest)
         return checkpoint_vocabulary(str(self._arguments.checkpoint.hf_checkpoint))
 
-    def _make_controller(self, hands: RunHands, plan: StagePlan) -> Controller:
+    def _make_controller(self) -> Controller:
+        has_reference = self._arguments.checkpoint.ref_load is not None
+        stages = stages_of(self._mode, has_reference=has_reference)
         first = self._first_rollout
         rollout_id, stage = first_place(self._mode, first_rollout=first)
         texts = self._arguments.run.pause_at
@@ -261,15 +285,15 @@ class _Driver:
             first_rollout=first,
             rollout_id=rollout_id,
             stage=stage,
-            stages=plan.stages,
+            stages=stages,
             stops=stops.texts,
             walk=self._arguments.run.walk,
             needs_data=lacks_data(self._arguments),
-            has_reference=Stage.REF_LOG_PROBS in plan.stages,
+            has_reference=Stage.REF_LOG_PROBS in stages,
         )
         return Controller(
             state,
-            hands=hands,
+            hands=self._hands,
             events=self._events,
             run_id=self._place.run_id,
             stops=stops,
@@ -277,11 +301,12 @@ class _Driver:
         )
 
     @contextlib.asynccontextmanager
-    async def _serving(self, controller: Controller) -> Any:
+    async def _serving(self) -> Any:
         if self._place.socket is None:
             yield
             return
-        server = ControlServer(controller, self._place.socket)
+        reception = Reception(self._controller, startup=self._startup)
+        server = ControlServer(reception, self._place.socket)
         await server.start()
         try:
             yield
@@ -293,7 +318,7 @@ class _Driver:
         workers = [n for n in self._workers.processes() if n != "driver"]
         rank = where if where in workers else ""
         lines = last_lines(log_path(self._place.run_dir, rank or "driver"))
-        state = self._controller.state if self._controller else None
+        state = self._known_state()
         what = error.what if isinstance(error, RelaxError) else repr(error)
         self._events.append(
             RunFailed(
@@ -308,11 +333,11 @@ class _Driver:
         )
         self._log.error(str(error))
         await self._end()
-        if self._controller is not None:
-            self._controller.over(failed="the run failed before it was stopped")
+        self._controller.over(failed="the run failed before it was stopped")
 
     async def _end(self) -> tuple[str, ...]:
         killed = await self._workers.close()
+        await asyncio.to_thread(self._logs.look, ended=True)
         await asyncio.to_thread(stop_ray)
         if (
             self._session_dir is not None
@@ -332,24 +357,25 @@ class _Driver:
 
     def _on_signal(self, name: str) -> None:
         self._signals += 1
-        if self._controller is None or self._signals > 2:
+        if self._signals > 2:
             raise SystemExit(130)
         self._controller.stop(name, at_once=self._signals == 2)
 
     def _progress(self, what: str, *, done: bool) -> None:
-        self._events.append(
-            StartupProgress(
-                what=what, done=done, seconds=time.monotonic() - self._began
-            )
-        )
+        seconds = time.monotonic() - self._began
+        self._startup[what] = seconds if done else None
+        self._events.append(StartupProgress(what=what, done=done, seconds=seconds))
+
+    def _known_state(self) -> ControllerState | None:
+        """None before the first stage: then the run is nowhere yet."""
+        state = self._controller.state
+        return None if state.phase is Phase.STARTING else state
 
     def _state(self) -> Mapping[str, Any] | None:
-        controller = self._controller
-        return None if controller is None else dataclasses.asdict(controller.state)
+        state = self._known_state()
+        return None if state is None else dataclasses.asdict(state)
 
     def _rollouts(self) -> int:
-        if self._controller is None:
-            return 0
         state = self._controller.state
         return max(0, state.rollout_id - state.first_rollout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -169,26 +170,36 @@ class Dumper:
                 )
             )
 
-    async def dump(self, rollout_id: int, folder: Path | None) -> DumpedStep:
+    def target(self, folder: Path | None) -> Path:
+        """Where a dump goes: the folder, or the run's own ``dumps/`` for None."""
+        return folder or self._place.run_dir / "dumps"
+
+    async def dump(
+        self, rollout_id: int, folder: Path | None, *, weights: Path | None = None
+    ) -> DumpedStep:
         """Writes a kept rollout, whole.
 
         Args:
             rollout_id: One of `kept`.
-            folder: Where to; None: the run's own ``dumps/``.
+            folder: As for `target`.
+            weights: Where its weights were saved; None when they were not.
 
         Raises:
             DumpError: It is not kept any more, or the disk refused; nothing half
                 written is left.
         """
         kept = self.get(rollout_id)
+        noted = kept.weights
+        if weights is not None:
+            noted = dataclasses.replace(noted, folder=str(weights))
         step = StepToDump(
             rollout_id=rollout_id,
-            weights=kept.weights,
+            weights=noted,
             samples=self._rows(kept.samples),
             ranks={rank: unpacked(of) for rank, of in kept.ranks.items()},
             micro_batches=kept.micro_batches,
         )
-        target = folder or self._place.run_dir / "dumps"
+        target = self.target(folder)
         dumped = await asyncio.to_thread(
             dump_step,
             target,

@@ -15,7 +15,7 @@ from relax.controller.rollout import RolloutInHand
 from relax.controller.workers import Workers
 from relax.engine.rollout.runner import RolloutOutput
 from relax.engine.rollout.sample import Sample
-from relax.errors import EngineMismatch, RelaxError
+from relax.errors import EngineMismatch, RelaxError, WorkerError
 
 Load: TypeAlias = Callable[[int], Sequence[Sample]]
 """Gives the samples of a rollout, by its number; blocks while it reads."""
@@ -49,6 +49,7 @@ class Feed:
         self._runner = workers.runner
         self._log = chronicle.log
         self._can_wait = can_wait
+        self._forged = arguments.debug.load_forge_rollout_data is not None
         self._follower = Follower(
             workers.runner,
             recorder=chronicle.recorder,
@@ -66,7 +67,12 @@ class Feed:
         """
         if self.load is not None:
             return await self._loaded(self.load, rollout.rollout_id)
-        output = await self._generated(rollout)
+        try:
+            output = await self._generated(rollout)
+        except RelaxError as error:
+            if self._forged:
+                self._hold(error)
+            raise
         if not output.samples:
             raise EngineMismatch(
                 f"the rollout function gave no sample for rollout {rollout.rollout_id}",
@@ -88,9 +94,17 @@ class Feed:
         try:
             samples = await asyncio.to_thread(load, rollout_id)
         except RelaxError as error:
-            if not self._can_wait:
-                raise
-            self._log.error(str(error))
-            raise StageHeldError(error) from error
+            self._hold(error)
+            raise
         self._log.info(f"Loaded {len(samples)} samples for rollout {rollout_id}")
         return RolloutOutput(samples=samples)
+
+    def _hold(self, error: RelaxError) -> None:
+        """Lets the run wait for a dump that cannot be used, if it can be reached.
+
+        Raises:
+            StageHeldError: It waits.
+        """
+        if self._can_wait and not isinstance(error, WorkerError):
+            self._log.error(str(error))
+            raise StageHeldError(error) from error

@@ -87,6 +87,10 @@ class Controller:
         run_id: The run's id.
         stops: The stop conditions in force.
         pause_limit: Seconds after which a pause ends by itself; None: never.
+
+    Attributes:
+        state: Where the run is.
+        ending: Set when something that runs is to end with the run.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class Controller:
         self._stage_began = 0.0
         self._paused_at = 0.0
         self._background: set[asyncio.Task[None]] = set()
+        self.ending = asyncio.Event()
 
     async def run(self) -> str:
         """Runs stages until the run is over.
@@ -316,6 +321,7 @@ class Controller:
             case AbortGeneration():
                 self._spawn(self._hands.abort_generation())
             case HurryUp():
+                self.ending.set()
                 self._spawn(self._hurry(at_once=instruction.at_once))
         return None
 

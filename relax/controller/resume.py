@@ -135,7 +135,7 @@ def _loaded(arguments: Arguments) -> ResumePoint | None:
     if not found:
         if not (_holds_weights(load) or _loads_what_it_saves(arguments)):
             raise ArgumentError(
-                f"--load {load} holds no complete checkpoint and no Hugging Face weights",
+                f"--load {load} holds no complete checkpoint and no model's weights",
                 hint="give a folder that --save or --save-hf wrote, or a model's",
             )
         return None

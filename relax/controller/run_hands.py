@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from relax.controller.excursions import Excursions
 from relax.controller.hands import StageResult
 from relax.controller.replays import Replays
 from relax.controller.state import CarryOut, RunStage
+from relax.controller.trainers import call_trainers
 from relax.controller.triggers import DumpTriggers
+from relax.errors import ArgumentError, DumpError, WorkerError
 from relax.events.types import Stage
 
 
@@ -96,9 +100,45 @@ class RunHands:
     async def _dump(self, order: DumpOrder) -> str:
         kept = self._dumper.get(order.rollout_id)
         folder = Path(order.folder).expanduser() if order.folder else None
-        dumped = await self._dumper.dump(kept.rollout_id, folder)
+        weights = None
+        if order.with_weights:
+            place = self._dumper.target(folder) / "weights" / str(kept.rollout_id)
+            weights = await self._save_weights(kept.weights.version, place)
+        try:
+            dumped = await self._dumper.dump(kept.rollout_id, folder, weights=weights)
+        except DumpError:
+            if weights is not None:
+                await asyncio.to_thread(shutil.rmtree, weights, ignore_errors=True)
+            raise
         parts = "its samples and ranks" if kept.ranks else "its samples alone"
+        with_weights = "" if weights is None else ", with its weights"
         return (
-            f"rollout {kept.rollout_id}, {parts}: {len(dumped.files)} files, "
-            f"{dumped.num_bytes} bytes, {dumped.manifest}"
+            f"rollout {kept.rollout_id}, {parts}{with_weights}: {len(dumped.files)} "
+            f"files, {dumped.num_bytes} bytes, {dumped.manifest}"
         )
+
+    async def _save_weights(self, version: int, place: Path) -> Path:
+        """Saves the weights of a version: whole while they are those of now.
+
+        Raises:
+            DumpError: They are not there any more, or the disk refused.
+        """
+        if not self._workers.trainers:
+            raise DumpError("there is no trainer whose weights could be dumped")
+        (now, *kept), *_ = await call_trainers(self._workers, "weights_versions")
+        try:
+            if version == now:
+                await call_trainers(self._workers, "save", place, None)
+            elif version in kept:
+                await call_trainers(self._workers, "save_hf", place, version)
+            else:
+                raise DumpError(
+                    f"the weights of version {version} are not kept any more (there are"
+                    f" {', '.join(map(str, (now, *kept)))})",
+                    hint="raise --keep-weights, or dump without weights",
+                )
+        except (ArgumentError, WorkerError) as error:
+            raise DumpError(
+                f"the weights were not saved: {error.what}", where=str(place)
+            ) from error
+        return place

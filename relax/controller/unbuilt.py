@@ -11,7 +11,7 @@ from relax.controller.announce import num_rollout
 from relax.errors import ArgumentError
 from relax.faults.drills import Drill
 
-_DEBUG = ("ray_address",)
+_DEBUG = ("ray_address", "offload_train", "offload_rollout")
 
 
 def refuse_unbuilt(arguments: Arguments) -> None:

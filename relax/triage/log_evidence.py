@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from relax.triage.verdict import Evidence, Place
 
 LINE_LENGTH = 150
 LINES_AROUND = 15
+TOLD_TO_END = (0, -2, -15)
+"""Exit codes of a process that ended well, or by SIGINT or SIGTERM."""
+_EXIT_CODE = re.compile(r"exit code (-?\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +99,22 @@ class LogEvidence:
     @cached_property
     def first_failure(self) -> LogLine | None:
         """The first line that says that something ended or got stuck."""
-        return next((line for line in self.lines if line.mark in FAILURES), None)
+        return next(
+            (
+                line
+                for line in self.lines
+                if line.mark in FAILURES and not self.was_asked_to_end(line)
+            ),
+            None,
+        )
+
+    def was_asked_to_end(self, line: LogLine) -> bool:
+        """Whether a SIGQUIT follows a child that was told to end: a shutdown."""
+        child = self.before(line, "child_exit") if line.mark == "sigquit" else None
+        if child is None or child.file != line.file:
+            return False
+        near = line.number - child.number <= LINES_AROUND
+        return near and exit_code_of(child) in TOLD_TO_END
 
     def before(self, line: LogLine, *marks: str) -> LogLine | None:
         """The last line with one of these marks before another line."""
@@ -133,6 +152,12 @@ class LogEvidence:
         checkpoint = self.arguments.get("hf_checkpoint")
         with_it = f" --tokenizer {shlex.quote(str(checkpoint))}" if checkpoint else ""
         return f"relax-tui lint {what}{with_it}"
+
+
+def exit_code_of(line: LogLine) -> int | None:
+    """The exit code that a line names; negative: the signal that ended it."""
+    match = _EXIT_CODE.search(line.text)
+    return None if match is None else int(match[1])
 
 
 def place(line: LogLine) -> Place:

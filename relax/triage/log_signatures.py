@@ -13,6 +13,7 @@ MARKS: Final[Mapping[str, str]] = {
     # The rollout engine.
     "illegal_access": r"illegal memory access",
     "sigquit": r"SIGQUIT received|[Rr]eceived (?:a )?sigquit",
+    "child_exit": r"crashed with exit code -?\d+",
     "engine_watchdog": r"Watchdog timeout",
     "detokenizer": r"response from detokenizer for last",
     "health_failed": r"health(?:_generate)?\b.*\b503\b|[Hh]ealth check failed",
@@ -41,7 +42,8 @@ MARKS: Final[Mapping[str, str]] = {
     r"|memory usage threshold",
     "ray_node": r"NodeDiedError|missed too many heartbeats"
     r"|[Nn]ode .*(?:marked dead|died)",
-    "ray_death": r"ActorDiedError|RayActorError|WorkerCrashedError|Worker exit type"
+    "ray_death": r"ActorDiedError|RayActorError|WorkerCrashedError"
+    r"|Worker exit type: (?:SYSTEM_ERROR|USER_ERROR|NODE_OUT_OF_MEMORY)"
     r"|worker died|actor died unexpectedly|[Tt]he actor is dead",
     "killed": r"SIGKILL|exit ?code:? ?-9\b|signal 9\b",
     "placement": r"cannot be scheduled right now|pending placement group"

@@ -30,17 +30,7 @@ def block(first: int, seed: int) -> bytes:
     for number in range(first, first + BLOCK_ROLLOUTS):
         lines.append(f"Start rollout {number}/99999")
         for _ in range(2_000):
-            lines.append(
-                f"\x1b[36m(SGLangEngine pid={draw.randrange(9999)}, ip=10.0.0.7)\x1b[0m "
-                f"[2026-03-01 10:{draw.randrange(60):02d}:{draw.randrange(60):02d} TP0] "
-                f"Decode batch. #running-req: {draw.randrange(256)}, #token: "
-                f"{draw.randrange(99999)}, token usage: {draw.random():.2f}, gen "
-                f"throughput (token/s): {draw.random() * 9e3:.2f}, #queue-req: 0"
-            )
-            lines.append(
-                f'INFO:     10.0.0.9:{draw.randrange(65536)} - "POST /generate HTTP/1.1"'
-                " 200 OK"
-            )
+            lines += [decode_line(draw), request_line(draw)]
         response = " ".join(f"word{draw.randrange(9999)}" for _ in range(4_000))
         lines.append(f"Finish rollout: ['{response}'], label: 42, reward: 0.5")
         pairs = ", ".join(f"'rollout/k{n}': {draw.random()!r}" for n in range(40))
@@ -51,6 +41,23 @@ def block(first: int, seed: int) -> bytes:
         if draw.random() < 0.2:
             lines.append("RewardError: TimeoutError: the verifier took 10 s")
     return ("\n".join(lines) + "\n").encode()
+
+
+def decode_line(draw: random.Random) -> str:
+    """What an engine says every second, with Ray's prefix and colours."""
+    clock = f"10:{draw.randrange(60):02d}:{draw.randrange(60):02d}"
+    return (
+        f"\x1b[36m(SGLangEngine pid={draw.randrange(9999)}, ip=10.0.0.7)\x1b[0m "
+        f"[2026-03-01 {clock} TP0] Decode batch. #running-req: {draw.randrange(256)}, "
+        f"#token: {draw.randrange(99999)}, token usage: {draw.random():.2f}, "
+        f"gen throughput (token/s): {draw.random() * 9e3:.2f}, #queue-req: 0"
+    )
+
+
+def request_line(draw: random.Random) -> str:
+    """What a server says of each request."""
+    client = f"10.0.0.9:{draw.randrange(65536)}"
+    return f'INFO:     {client} - "POST /generate HTTP/1.1" 200 OK'
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tiny_checkpoints import character_tokenizer, save_checkpoint
 from transformers import AutoModelForCausalLM
 
 from relax.backends.embedded.engine import EmbeddedEngine
+from relax.backends.rollout import Together
 from relax.errors import EngineDied, EngineError
 
 
@@ -143,3 +145,34 @@ class TestEmbeddedEngine(RolloutBackendSuite):
     async def test_a_folder_without_a_model_is_refused(self, tmp_path):
         with pytest.raises(EngineError, match="checkpoint"):
             await EmbeddedEngine.open(tmp_path, batch_size=4)
+
+
+async def test_requests_sent_at_once_give_the_same_bits_however_they_arrive(
+    checkpoints,
+):
+    requests = ragged_requests(24, vocab_size=40)
+    together = [
+        replace(each, together=Together(number=number, count=len(requests)))
+        for number, each in enumerate(requests)
+    ]
+    answers = []
+    for pause in (0.0, 0.02):
+        engine = await EmbeddedEngine.open(checkpoints[0], batch_size=8, num_threads=1)
+        arriving = []
+        order = together if not pause else together[::-1]
+        for each in order:
+            arriving.append(asyncio.create_task(engine.generate(each)))
+            await asyncio.sleep(pause)
+        outputs = await asyncio.gather(*arriving)
+        answers.append(outputs if not pause else outputs[::-1])
+        await engine.close()
+    for first, second in zip(*answers, strict=True):
+        assert first.output_ids == second.output_ids
+        assert first.log_probs.tobytes() == second.log_probs.tobytes()
+
+
+def test_engines_that_take_turns_share_what_is_sent_at_once():
+    shares = [Together(number=n, count=7).share(3) for n in range(7)]
+    assert [(share.number, share.count) for share in shares] == [
+        (0, 3), (0, 2), (0, 2), (1, 3), (1, 2), (1, 2), (2, 3),
+    ]  # fmt: skip

@@ -296,24 +296,43 @@ def test_two_replicas_and_what_an_excursion_made_is_kept(tmp_path):
         assert [step.step for step in run.of(TrainStep)] == [0, 1]
 
 
-def test_a_train_only_run_waits_until_somebody_chooses_a_dump(tmp_path, undisturbed):
-    dumps = tmp_path / "d"
-    flags = (*FLAGS, "--dump-details", str(dumps), "--num-rollout", "2")
+def test_in_a_new_process_a_dump_with_weights_is_the_same_to_the_bit(tmp_path):
+    """A train-only run, which waits until somebody chooses a dump."""
+    flags = (*FLAGS, "--pause-at", "2:train")
     with started(tmp_path / "full", *flags) as full:
-        assert full.end(seconds=120) == 0
-    flags = ("--num-rollout", "2", "--debug-train-only")
-    with started(tmp_path / "run", *flags) as run:
-        assert "`r` chooses one" in run.wait_for(Paused).why
-        assert "no dump is chosen" in run.go_on().reason
-        assert "engine-0" not in run.status().processes
-        wrong = ReplayOrder(kind=ReplayKind.TRAIN, source=str(tmp_path / "no.pt"))
-        assert fate(run, CommandKind.REPLAY, wrong).phase is CommandPhase.FAILED
-        template = str(dumps / "rollout_data" / "{rollout_id}.pt")
-        right = ReplayOrder(kind=ReplayKind.TRAIN, source=template)
-        assert done(run, CommandKind.REPLAY, right) == f"training on {template}"
-        assert run.end(seconds=60) == 0
-        steps = [s.metrics for s in run.of(TrainStep)]
-        assert steps == [s.metrics for s in full.of(TrainStep)]
+        full.wait_for(Paused)
+        for number in (1, 2):
+            order = DumpOrder(
+                rollout_id=number, folder=str(tmp_path / "d"), with_weights=True
+            )
+            assert "with its weights" in done(full, CommandKind.DUMP, order)
+        step_rollout(full)
+        steps = [dict(step.metrics) for step in full.of(TrainStep)]
+    weights = tmp_path / "d" / "weights"
+    # Rollout 1 had been trained on: its weights were kept. Those of 2 were whole.
+    assert (weights / "1" / "config.json").is_file()
+    assert (weights / "2" / "relax_checkpoint.json").is_file()
+
+    for number in (1, 2):
+        dump = str(tmp_path / "d" / "rollout_data" / f"{number}.pt")
+        flags = ("--debug-train-only", "--load", str(weights / str(number)))
+        with started(tmp_path / f"{number}", "--num-rollout", "1", *flags) as run:
+            assert "`r` chooses one" in run.wait_for(Paused).why
+            assert "no dump is chosen" in run.go_on().reason
+            assert "engine-0" not in run.status().processes
+            wrong = ReplayOrder(kind=ReplayKind.TRAIN, source=str(tmp_path / "no.pt"))
+            assert fate(run, CommandKind.REPLAY, wrong).phase is CommandPhase.FAILED
+            if number == 1:
+                found = replay(run, source=dump)
+                assert (found.weights, found.equal) == ("record", True)
+                assert all(c["exact"] for c in found.comparisons)
+                assert len(found.comparisons) == 5
+            right = ReplayOrder(kind=ReplayKind.TRAIN, source=dump)
+            assert done(run, CommandKind.REPLAY, right) == f"training on {dump}"
+            assert run.end(seconds=60) == 0
+            (again,) = run.of(TrainStep)
+            before = {**steps[number], "train/step": again.metrics["train/step"]}
+            assert before == again.metrics
 
 
 def test_the_commands_without_a_console(tmp_path):

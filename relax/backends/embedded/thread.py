@@ -11,6 +11,7 @@ resolved as soon as that request ends, not when its batch does.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -33,6 +34,10 @@ GATHER_SECONDS = 0.004
 """Requests that come this close after each other are prefilled together."""
 
 MOST_GATHER_SECONDS = 0.05
+
+GATHER_ANNOUNCED_SECONDS = 0.25
+"""Requests that say how many are sent at once are waited for until none comes for so
+long: what is computed together must not depend on how busy the machine is."""
 
 
 class EngineThread:
@@ -259,6 +264,8 @@ class EngineThread:
 
     def _gather(self) -> None:
         """Wait while requests keep coming, so that they are prefilled together."""
+        if self._gather_announced():
+            return
         deadline = time.monotonic() + MOST_GATHER_SECONDS
         with self._changed:
             before = 0
@@ -271,6 +278,21 @@ class EngineThread:
                     lambda: self._closing or len(self._waiting) >= self._batch_size,
                     timeout=min(GATHER_SECONDS, left),
                 )
+
+    def _gather_announced(self) -> bool:
+        """Wait for requests that are sent at once, and put them in order."""
+        with self._changed:
+            announced = [row.request.together for row in self._waiting]
+            count = max((each.count for each in announced if each), default=0)
+            before = 0
+            while before < len(self._waiting) < count and not self._closing:
+                before = len(self._waiting)
+                self._changed.wait_for(
+                    lambda: self._closing or len(self._waiting) >= count,
+                    timeout=GATHER_ANNOUNCED_SECONDS,
+                )
+            self._waiting = deque(sorted(self._waiting, key=_number))
+        return count > 0
 
     def _accepts(self, row: Row) -> bool:
         """Whether the row may run; fails it otherwise."""
@@ -356,6 +378,12 @@ class EngineThread:
             tokenizer=self._loaded.tokenizer,
             skip_special_tokens=sampling.skip_special_tokens,
         )
+
+
+def _number(row: Row) -> float:
+    """Its place among the requests it was sent with; others come after them."""
+    together = row.request.together
+    return math.inf if together is None else together.number
 
 
 def _nothing(row: Row) -> Response:

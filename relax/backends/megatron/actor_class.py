@@ -79,8 +79,8 @@ class _TrainActor:
     def save(self, path: Any, progress: Any) -> None:
         self._worker.save(path, progress)
 
-    def save_hf(self, path: Any) -> None:
-        self._worker.save_hf(path)
+    def save_hf(self, path: Any, version: Any = None) -> None:
+        self._worker.save_hf(path, version)
 
     def close(self) -> None:
         self._worker.close()

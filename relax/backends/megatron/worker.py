@@ -294,9 +294,10 @@ class TrainWorker:
         """Writes a checkpoint folder."""
         self._trainer.save(path, progress)
 
-    def save_hf(self, path: Path) -> None:
-        """Writes the weights as a Hugging Face folder."""
-        self._trainer.save_hf(path)
+    def save_hf(self, path: Path, version: int | None = None) -> None:
+        """Writes weights as a Hugging Face folder: those of now, or kept ones."""
+        with self._trainer.weights("actor" if version is None else version):
+            self._trainer.save_hf(path)
 
     def close(self) -> None:
         """Leaves the process groups."""

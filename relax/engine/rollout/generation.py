@@ -23,6 +23,7 @@ from relax.backends.rollout import (
     GenerateOutput,
     GenerateRequest,
     SamplingParams,
+    Together,
 )
 from relax.engine.rewards.outcome import ScoreOutcome
 from relax.engine.rollout.context import GenerationProgress, RolloutClient
@@ -75,6 +76,7 @@ class Generation:
         self._client = client
         self._rollout_id = rollout_id
         self._slots = asyncio.Semaphore(settings.concurrency)
+        self._together: dict[int, Together] = {}
         self._aborting = False
         self._progress = GenerationProgress()
         self._logged_first = False
@@ -88,7 +90,13 @@ class Generation:
             EngineUnreachable: The engine does not answer.
             WorkerError: A reward worker is gone.
         """
-        self._move(total=sum(len(group) for group in groups))
+        samples = [sample for group in groups for sample in group]
+        self._move(total=len(samples))
+        at_once = min(len(samples), self._settings.concurrency)
+        self._together = {
+            id(sample): Together(number=number, count=at_once)
+            for number, sample in enumerate(samples[:at_once])
+        }
         try:
             async with asyncio.TaskGroup() as outer:
                 watcher = outer.create_task(self._watch_abort())
@@ -173,6 +181,7 @@ class Generation:
                 max_new_tokens=allowed,
                 seed=sample_seed(self._settings.seed_name, index=sample.index),
             ),
+            together=self._together.get(id(sample)),
         )
         try:
             output = await self._client.backend.generate(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,13 @@ class ActorBackend:
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Generates on the next engine."""
-        name, engine = self._engines[self._turn % len(self._engines)]
-        self._turn += 1
+        turn, engines = self._turn, len(self._engines)
+        if request.together is None:
+            self._turn += 1
+        else:
+            turn = request.together.number
+            request = replace(request, together=request.together.share(engines))
+        name, engine = self._engines[turn % engines]
         output: GenerateOutput = await answer(
             engine.generate.remote(request), worker=name
         )

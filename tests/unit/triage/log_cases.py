@@ -318,6 +318,19 @@ def one_503(draw: random.Random) -> PrintedLog:
     return log
 
 
+def child_died(draw: random.Random, code: int = -9) -> PrintedLog:
+    log = begun(draw)
+    engine(log, 0, f"Subprocess scheduler_0 (pid=6153) crashed with exit code {code}.")
+    engine(log, 0, "SIGQUIT received. It usually means one child failed.")
+    return log
+
+
+def shut_down(draw: random.Random) -> PrintedLog:
+    log = child_died(draw, code=-15)
+    log.say("A worker exited. Worker exit type: INTENDED_SYSTEM_EXIT")
+    return log
+
+
 def says(words: str) -> Callable[[random.Random], PrintedLog]:
     def make(draw: random.Random) -> PrintedLog:
         log = begun(draw)
@@ -387,6 +400,7 @@ CASES = (
             resume_with_push),
     LogCase("D-09", "engine_killed_early", "warming up", killed_early, "compiled",
             one_503, arguments={"rollout_health_check_first_wait": 0}),
+    LogCase("SIGKILL", "engine_killed", "SIGQUIT", child_died, "SIGKILL", shut_down),
     LogCase("A-15", "context_exceeded", "exceeds", says(
         "ValueError: Requested token count exceeds the model's maximum context length"
         " of 40960 tokens. You requested a total of 43778 tokens"),

@@ -5,7 +5,15 @@ from __future__ import annotations
 import random
 
 import pytest
-from log_cases import CASES, LogCase, begun, illegal_access, missing_rank, stop_strings
+from log_cases import (
+    CASES,
+    LogCase,
+    begun,
+    illegal_access,
+    missing_rank,
+    shut_down,
+    stop_strings,
+)
 
 from relax.dump.logs.read import read_log
 from relax.triage.log_registry import LOG_RULES, run_log_rules
@@ -129,3 +137,9 @@ def test_errors_of_rewards_in_a_run_that_goes_on_are_no_warning(tmp_path):
     log.say("Start rollout 50/200")
     log.noise(5)
     assert judged(log, tmp_path)["first_failure"].status is Status.INFO
+
+
+def test_an_engine_that_was_shut_down_did_not_fail(tmp_path):
+    for seed in range(SEEDS):
+        for rule, verdict in judged(shut_down(random.Random(seed)), tmp_path).items():
+            assert verdict.status is Status.PASS, (seed, rule, verdict)
