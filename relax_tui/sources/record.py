@@ -190,13 +190,7 @@ def record_view(
     if samples is None:
         live = record.live_table()
         samples = None if live is None else _Stage(live, None, sample_rows(live))
-    empty = RolloutView(
-        attempt=rollout[0],
-        rollout_id=rollout[1],
-        version=0,
-        note="its samples are damaged" if whole.damaged else NOTHING_YET,
-        damaged=tuple(whole.damaged),
-    )
+    empty = _without_samples(rollout, whole.damaged)
     if samples is None:
         return empty
     metadata, second = samples.metadata, logprobs.metadata if logprobs else None
@@ -219,6 +213,17 @@ def record_view(
             vocabulary=words,
             absent=absent | whole.absent,
         ),
+    )
+
+
+def _without_samples(rollout: tuple[int, int], damaged: Sequence[str]) -> RolloutView:
+    """The view of a record as long as there is no sample to show."""
+    return RolloutView(
+        attempt=rollout[0],
+        rollout_id=rollout[1],
+        version=0,
+        note="its samples are damaged" if damaged else NOTHING_YET,
+        damaged=tuple(damaged),
     )
 
 
