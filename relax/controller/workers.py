@@ -150,7 +150,7 @@ class Workers:
             ray.kill(worker)
 
     async def close(self) -> tuple[str, ...]:
-        """Ends all actors: each is asked, and killed when it does not go.
+        """Ends all actors: each is asked to let go of what it holds, then ended.
 
         Returns:
             Those that had to be killed, e.g. ``train-0 (pid 12)``.
@@ -159,8 +159,7 @@ class Workers:
         starts = {pid: process_start(pid) for pid in workers.values()}
         deadline = time.monotonic() + CLOSE_SECONDS
         await self._ask_to_close(seconds=CLOSE_SECONDS / 2)
-        for handle in self._handles():
-            handle.__ray_terminate__.remote()
+        await asyncio.to_thread(self._end_actors)
         while time.monotonic() < deadline and any(map(_lives, starts.items())):
             await asyncio.sleep(0.05)
         killed = [name for name, pid in workers.items() if _lives((pid, starts[pid]))]
@@ -177,6 +176,13 @@ class Workers:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*closing, return_exceptions=True)
+
+    def _end_actors(self) -> None:
+        """Ends what has nothing left to lose; leaving politely takes seconds each."""
+        import ray  # noqa: PLC0415
+
+        for handle in self._handles():
+            ray.kill(handle)
 
     def _handles(self) -> list[Any]:
         runner = [] if self.runner is None else [self.runner]
