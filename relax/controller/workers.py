@@ -158,24 +158,38 @@ class Workers:
         workers = {name: pid for name, pid in self._pids.items() if name != "driver"}
         starts = {pid: process_start(pid) for pid in workers.values()}
         deadline = time.monotonic() + CLOSE_SECONDS
-        await self._ask_to_close(seconds=CLOSE_SECONDS / 2)
+        silent = await self._ask_to_close(seconds=CLOSE_SECONDS / 2)
         await asyncio.to_thread(self._end_actors)
         while time.monotonic() < deadline and any(map(_lives, starts.items())):
             await asyncio.sleep(0.05)
-        killed = [name for name, pid in workers.items() if _lives((pid, starts[pid]))]
-        for name in killed:
+        left = {name for name, pid in workers.items() if _lives((pid, starts[pid]))}
+        for name in left:
             # What it started dies with it: a server of an engine, above all.
             for pid in descendants({workers[name]}):
                 signal_process(pid, signal.SIGKILL)
+        killed = (name for name in workers if name in silent | left)
         return tuple(f"{name} (pid {workers[name]})" for name in killed)
 
-    async def _ask_to_close(self, *, seconds: float) -> None:
-        """Lets them leave what they hold; whoever does not answer is killed later."""
+    async def _ask_to_close(self, *, seconds: float) -> set[str]:
+        """Lets them leave what they hold.
+
+        Returns:
+            Those that did not answer in time.
+        """
         named = {**self.trainers, **self.engines}
-        closing = [answer(h.close.remote(), worker=name) for name, h in named.items()]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await asyncio.gather(*closing, return_exceptions=True)
+        closing = {
+            asyncio.ensure_future(answer(handle.close.remote(), worker=name)): name
+            for name, handle in named.items()
+        }
+        if not closing:
+            return set()
+        answered, waiting = await asyncio.wait(closing, timeout=seconds)
+        for call in waiting:
+            call.cancel()
+        for call in answered:
+            # A worker that failed while it closed is gone or useless: ended either way.
+            call.exception()
+        return {closing[call] for call in waiting}
 
     def _end_actors(self) -> None:
         """Ends what has nothing left to lose; leaving politely takes seconds each."""
