@@ -290,8 +290,9 @@ def _draw(
     if outcome.words:
         say(outcome.words, to=sys.stderr)
     elif launch is not None:
-        folder = quoted(str(launch.run_dir))
-        say(f"the run goes on; back to it with: relax-tui attach {folder}")
+        from relax_tui.runs import farewell
+
+        say(farewell(launch.run_dir))
     if outcome.returncode:
         raise typer.Exit(outcome.returncode)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from relax.errors import RelaxError
 from relax_tui.lines import Line, Span, line
 from relax_tui.printing import quoted
-from relax_tui.sources.base import Liveness, RunSnapshot
+from relax_tui.sources.base import CommandLine, Liveness, RunSnapshot
 from relax_tui.text import visible
 
 if TYPE_CHECKING:
@@ -264,9 +264,9 @@ def outcome_words(snapshot: RunSnapshot, sent: dict[str, str]) -> Line | None:
         if command.phase == "refused":
             return refused_words(command.kind, command.reason)
         if command.kind in _ENDING and not snapshot.now.liveness.ended:
-            return ending_words(command.kind)
+            return ending_words(command.kind, snapshot)
         if command.kind in _ENDING:
-            return ended_words(command.kind, snapshot)
+            return ended_words(command, snapshot)
         if command.phase == "failed":
             return line(
                 Span(f" {command.kind}: ", "title"),
@@ -286,22 +286,30 @@ def outcome_words(snapshot: RunSnapshot, sent: dict[str, str]) -> Line | None:
     return None
 
 
-_ENDING = {"stop": "the running stage ends first; K kills it", "kill": ""}
+_ENDING = {"stop": "stopping", "kill": "killing"}
 
 
-def ending_words(kind: str) -> Line:
+def ending_words(kind: str, snapshot: RunSnapshot) -> Line:
     """A run that was told to end is still there; the command is not done before."""
-    effect = f" {_ENDING[kind]}" if _ENDING[kind] else ""
-    word = "stopping" if kind == "stop" else "killing"
-    return line(Span(f" {kind}: ", "title"), Span(word, "running"), Span(effect))
+    effect = "its processes are ended now"
+    if kind == "stop":
+        now = snapshot.now
+        effect = f"{now.stage} ends first" if now.stage else "its processes end now"
+        effect += "; K kills it"
+    return line(
+        Span(f" {kind}: ", "title"), Span(_ENDING[kind], "running"), Span(f": {effect}")
+    )
 
 
-def ended_words(kind: str, snapshot: RunSnapshot) -> Line:
+def ended_words(command: CommandLine, snapshot: RunSnapshot) -> Line:
     """It is over."""
     now = snapshot.now
-    detail = f", {visible(now.detail)}" if now.detail else ""
-    text = f"the run is {now.liveness}{detail}"
-    return line(Span(f" {kind}: ", "title"), Span("done ", "good"), Span(text))
+    seconds = f" in {command.seconds:.1f} s" if command.seconds else ""
+    detail = f" {visible(now.detail)}" if now.detail else ""
+    text = f": the run is {now.liveness}{detail}"
+    return line(
+        Span(f" {command.kind}: ", "title"), Span(f"done{seconds}", "good"), Span(text)
+    )
 
 
 def failed_words(kind: str, error: RelaxError) -> Line:

@@ -181,6 +181,14 @@ def run_rows(runs: Sequence[RunSummary]) -> list[str]:
     ]
 
 
+def farewell(run_dir: Path) -> str:
+    """What is said when the console that started a run is left."""
+    state = summarise(run_dir).state
+    how = "goes on" if state in ("running", "paused") else f"is {state}"
+    command = f"relax-tui attach {quoted(str(run_dir))}"
+    return f"the run {how}; back to it with: {command}"
+
+
 def find_run(wanted: str | None) -> Path:
     """The run folder that a person means.
 

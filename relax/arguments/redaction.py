@@ -49,12 +49,14 @@ _SECRET_SHAPES: Final = (
     (
         re.compile(
             r"(?P<keep>(?:^|[?&;\s\"'])[\w.\-]*"
-            r"(?:token|api_?key|access_?key|secret|password|passwd|pwd|signature|sig"
+            r"(?:token|api_?key|access_?key|secret|password|passwd|pwd|signature"
             r"|credential|auth)[\w.\-]*=)[^&;\s\"']+",
             re.I,
         ),
         r"\g<keep>",
     ),
+    # A signed URL's sig=...; signum= is none.
+    (re.compile(r"(?P<keep>[?&]sig=)[^&;\s\"']+", re.I), r"\g<keep>"),
     (re.compile(r"(?P<keep>\bBearer\s+)[\w.~+/\-]+=*", re.I), r"\g<keep>"),
     # Keys with a prefix of their issuer.
     (

@@ -14,6 +14,10 @@ _SHORT = {"unequal": "uneq", "max |lp-ref|": "max", "nonfinite": "nonf",
           "grad_norm": "grad", "grad by part": "parts"}  # fmt: skip
 
 
+JUDGED = 5
+"""Figures that a check judges; those behind them only explain."""
+
+
 def figure_rows(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
     """All figures, as many to a row as fit, in columns."""
     figures = snapshot.figures
@@ -36,10 +40,14 @@ def figure_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
         snapshot.figures, key=lambda f: f.status not in ("FAIL", "NON_FINITE", "WARN")
     )
     parts = [_short(figure, glyphs) for figure in snapshot.figures]
-    full = (Span("r0 ", "title"), *join(parts))
-    if line_width(full) <= width:
-        return full
-    return (Span("r0 ", "title"), *join([_short(f, glyphs) for f in wrong], " "))
+    head = Span(f"r{snapshot.first_rollout or 0} ", "title")
+    full = (head, *join(parts))
+    # What no check judges gives way first.
+    judged = (head, *join(parts[:JUDGED]))
+    for line in (full, judged):
+        if line_width(line) <= width:
+            return line
+    return (head, *join([_short(f, glyphs) for f in wrong], " "))
 
 
 def _figure(figure: Figure, glyphs: Glyphs) -> Line:

@@ -30,7 +30,7 @@ def number_text(value: float | None, glyphs: Glyphs) -> str:
     size = abs(value)
     if size >= 100_000 or size < 0.001:
         return f"{value:.1e}"
-    if size >= 10 and value == int(value):
+    if value == int(value):
         return f"{value:.0f}"
     limits = ((0.01, 5), (0.1, 4), (10, 3), (100, 2))
     digits = next((digits for limit, digits in limits if size < limit), 1)
@@ -48,7 +48,9 @@ def log_prob_text(value: float, digits: int) -> str:
     """A log-prob in fixed places; one too small for them by its size."""
     if not math.isfinite(value):
         return str(value)
-    if 0 < abs(value) < 10**-digits * 5:
+    if value == 0:
+        return "0"
+    if abs(value) < 10**-digits * 5:
         return f"{value:.2e}"
     return f"{value:.{digits}f}"
 

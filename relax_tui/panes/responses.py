@@ -9,7 +9,7 @@ from relax_tui.lines import Line, Span
 from relax_tui.panes.numbers import length_text, number_text, reward_text
 from relax_tui.panes.pane import ListPane
 from relax_tui.panes.verdicts import UNHEALTHY
-from relax_tui.sources.base import RolloutView, RunSnapshot, SampleRow
+from relax_tui.sources.base import Liveness, RolloutView, RunSnapshot, SampleRow
 from relax_tui.text import pad, visible
 from relax_tui.theme import Glyphs
 
@@ -173,6 +173,7 @@ class ResponsesPane(ListPane):
         self._selected: int | None = None
         self._chosen = False
         self._pointed: tuple[int, ...] = ()
+        self._grows = True
         self._columns = Columns()
 
     @property
@@ -189,15 +190,17 @@ class ResponsesPane(ListPane):
         """Takes new rows in; the cursor stays on its sample."""
         before, after = self.snapshot.viewed, snapshot.viewed
         pointed = pointed_at(snapshot)
-        if after != before or pointed != self._pointed:
-            self._pointed = pointed
+        # A rollout whose samples have all come is waiting, not growing.
+        grows = snapshot.now.liveness is not Liveness.PAUSED
+        if (after, pointed, grows) != (before, self._pointed, self._grows):
+            self._pointed, self._grows = pointed, grows
             self._take(before, after)
             self._columns = columns_of(snapshot)
         super().show(snapshot)
 
     def _take(self, before: RolloutView | None, after: RolloutView | None) -> None:
         rows = after.rows if after else ()
-        finished = after is not None and after.complete
+        finished = after is not None and (after.complete or not self._grows)
         ordered = finished or bool(self._pointed)
         self.order = worst_first(rows, self._pointed) if ordered else list(rows)
         other = (
@@ -275,7 +278,7 @@ def responses_title(snapshot: RunSnapshot, glyphs: Glyphs) -> str:
     dot = f" {glyphs.dot} "
     parts = [f"rollout {view.rollout_id}"]
     progress = snapshot.progress
-    if view.complete:
+    if view.complete or (view.rows and snapshot.now.liveness is Liveness.PAUSED):
         parts += [f"{len(view.rows)} samples", "worst first"]
     elif progress is not None and progress.rollout_id == view.rollout_id:
         parts.append(f"{progress.done}/{progress.total} generated")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from relax_tui.lines import Line, Span
@@ -85,12 +86,15 @@ def _worst_row(tokens: SampleTokens, glyphs: Glyphs) -> Line:
             f' worst t{place} "{visible(tokens.texts[place])}"',
             f"{pairing.label} {number_text(values[place], glyphs)}",  # type: ignore[index]
         ]
+        # As many places as it takes to see the difference in the numbers.
+        size = abs(values[place]) if values is not None else 0.0
+        digits = min(max(4, 1 - math.floor(math.log10(size or 1.0))), 8)
         short = (("log_probs", "lp"), ("ref_log_probs", "ref"),
                  ("rollout_log_probs", "rollout"))  # fmt: skip
         for name, label in short:
             if name in tokens.columns:
                 value = tokens.columns[name][place]
-                parts.append(f"{label} {log_prob_text(value, 4)}")
+                parts.append(f"{label} {log_prob_text(value, digits)}")
         return (Span("  ".join(parts), "heat2"),)
     return ()
 

@@ -45,11 +45,13 @@ def status_line(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
         parts.append((Span("READ-ONLY", "warn"),))
     if header.attempt > 1:
         parts.append((Span(f"attempt {header.attempt}", "dim"),))
-    if snapshot.unread:
-        parts.append((Span("log incomplete" if wide else "log?", "warn"),))
     strip: Line = (Span(" "), *join(parts))
-    stops = _stops(snapshot, width - line_width(strip) - 2)
-    return fit(join([strip, stops]), width, ellipsis=glyphs.ellipsis)
+    for forms in (_unread(snapshot), _stops(snapshot)):
+        # The fullest form that fits; the shortest one in any case.
+        room = width - line_width(strip) - 2
+        shown = next((f for f in forms if line_width(f) <= room), forms[-1])
+        strip = join([strip, shown])
+    return fit(strip, width, ellipsis=glyphs.ellipsis)
 
 
 def _place(snapshot: RunSnapshot, *, wide: bool) -> Line:
@@ -63,14 +65,21 @@ def _place(snapshot: RunSnapshot, *, wide: bool) -> Line:
     return (Span(head, "label"), Span(f"{now.rollout_id}/{total}", "number"))
 
 
-def _stops(snapshot: RunSnapshot, room: int) -> Line:
-    """The stop conditions in force, as fully as there is room for."""
+def _unread(snapshot: RunSnapshot) -> list[Line]:
+    """That something of the event log is not shown; the log screen says what."""
+    if not snapshot.unread:
+        return [BLANK]
+    return [(Span("event log incomplete: L", "warn"),), (Span("log?", "warn"),)]
+
+
+def _stops(snapshot: RunSnapshot) -> list[Line]:
+    """The stop conditions in force."""
     texts = snapshot.stop_conditions
     if not texts or snapshot.now.liveness.ended:
-        return BLANK
+        return [BLANK]
     every: Line = (Span("stops at ", "label"), Span(visible(", ".join(texts))))
     count = "1 stop" if len(texts) == 1 else f"{len(texts)} stops"
-    return every if line_width(every) <= room else (Span(count, "label"),)
+    return [every, (Span(count, "label"),)]
 
 
 def clock_line(snapshot: RunSnapshot, width: int) -> Line:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relax.triage.verdict import Place
-from relax_tui.lines import Line, Span
+from relax_tui.lines import Line, Span, line_width
 from relax_tui.panes.numbers import number_text, status_span
 from relax_tui.panes.pane import title_rule
 from relax_tui.panes.verdicts import UNHEALTHY
@@ -126,36 +126,36 @@ def walk_rows(
     if stop.rules and not verdicts:
         rows.append((Span("   no verdict was given for this check", "warn"),))
     rows.extend(means[: max(height - 1 - len(rows), 0)])
-    place = walk_place(snapshot)
-    keys = (
-        Span(" c", "key"),
-        Span(f" {stop.next}   ", ""),
-        Span("t", "key"),
-        Span(" evidence   ", "dim"),
-        Span("Enter", "key"),
-        Span(f" {_opens(place)}   ", "dim"),
-        Span("X", "key"),
-        Span(" stop the run", "dim"),
-    )
-    return [*rows[: height - 1], keys]
+    return [*rows[: height - 1], _keys(snapshot, stop, width)]
+
+
+def _keys(snapshot: RunSnapshot, stop: WalkStop, width: int) -> Line:
+    """What can be pressed here, as much of it as there is room for."""
+    keys: Line = (Span(" c", "key"), Span(f" {stop.next}"))
+    opens = _opens(snapshot)
+    offers = (("Enter", opens), ("t", "evidence"), ("X", "stop"))
+    for key, text in offers:
+        more: Line = (Span(f"   {key}", "key"), Span(f" {text}", "dim"))
+        if text and line_width(keys) + line_width(more) <= width:
+            keys = (*keys, *more)
+    return keys
 
 
 def _verdicts_due(
     snapshot: RunSnapshot, stop: WalkStop, paused: PausedAt
 ) -> list[VerdictLine]:
-    """Verdicts of the stop's check, worst first; and any other that is not healthy.
+    """Verdicts of the stop's check and all that are not healthy, worst first.
 
     What went wrong at an earlier stop explains what goes wrong here, and a fault that
-    no check of this stop looks for must not be walked past.
+    no check of this stop looks for must not be walked past. Among equals the order is
+    that in which they were given.
     """
-    known = [
+    return [
         line
         for line in snapshot.verdicts
         if line.verdict.where.rollout_id <= paused.rollout_id
+        and (line.verdict.rule in stop.rules or _is_wrong(line))
     ]
-    due = [line for line in known if line.verdict.rule in stop.rules]
-    wrong = [line for line in known if line not in due and _is_wrong(line)]
-    return sorted([*due, *wrong], key=lambda line: not _is_wrong(line))
 
 
 def _is_wrong(line: VerdictLine) -> bool:
@@ -175,9 +175,11 @@ def walk_place(snapshot: RunSnapshot) -> Place | None:
     return None
 
 
-def _opens(place: Place | None) -> str:
+def _opens(snapshot: RunSnapshot) -> str:
+    """What Enter opens; '' while there is nothing to open."""
+    place = walk_place(snapshot)
     if place is None or place.sample_index is None:
-        return "the sample's tokens"
+        return "tokens" if snapshot.viewed and snapshot.viewed.rows else ""
     token = "" if place.position is None else f", token t{place.position}"
     return f"sample {place.sample_index}{token}"
 
@@ -224,7 +226,7 @@ class WalkPane(LineView):
         width, height = self.app.size
         wanted = 0
         if walk_stop(snapshot) is not None:
-            limit = 12 if height >= 30 else 7 if height >= 20 else 3
+            limit = 10 if height >= 30 else 7 if height >= 20 else 3
             wanted = min(len(walk_rows(snapshot, width, 40, self.look.glyphs)), limit)
         if wanted != self._height:
             self._height = wanted

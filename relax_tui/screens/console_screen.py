@@ -48,7 +48,7 @@ class ConsoleScreen(OrderActions, RunActions, Screen[None], inherit_bindings=Fal
 
     def __init__(self) -> None:
         super().__init__()
-        self.focused_pane = 0
+        self._focused: Pane | None = None
         self.goes_back_to_now = False
         self._search = ""
 
@@ -83,7 +83,8 @@ class ConsoleScreen(OrderActions, RunActions, Screen[None], inherit_bindings=Fal
     def current(self) -> Pane:
         """The pane that keys go to."""
         panes = self.panes()
-        return panes[min(self.focused_pane, len(panes) - 1)]
+        # A pane that was hidden while it had the focus gives it to the first one.
+        return self._focused if self._focused in panes else panes[0]
 
     def on_mount(self) -> None:
         """Shows what is known already."""
@@ -176,16 +177,15 @@ class ConsoleScreen(OrderActions, RunActions, Screen[None], inherit_bindings=Fal
 
     def focus_on(self, pane: Pane) -> None:
         """Gives a pane the focus."""
-        panes = self.panes()
-        if pane in panes:
-            self.focused_pane = panes.index(pane)
+        if pane in self.panes():
+            self._focused = pane
             self._mark_focus()
 
     def _focus(self, step: int) -> None:
         if self.has_class("-zoom"):
             self.remove_class("-zoom")
         panes = self.panes()
-        self.focused_pane = (self.focused_pane + step) % len(panes)
+        self._focused = panes[(panes.index(self.current) + step) % len(panes)]
         self._mark_focus()
         self.console.tell(line(Span(f" focus: {self.current.pane_name}", "dim")))
 

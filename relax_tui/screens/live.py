@@ -49,6 +49,11 @@ class LiveScreen(ConsoleScreen):
     LiveScreen.-wide.-tall #verdicts { height: 13; margin: 0 0 0 1; }
     LiveScreen.-wide.-tall #sample { height: 10; }
 
+    LiveScreen.-wide.-tall.-walking #top { height: 10; }
+    LiveScreen.-wide.-tall.-walking #left { height: 10; }
+    LiveScreen.-wide.-tall.-walking #verdicts { height: 10; }
+    LiveScreen.-wide.-tall.-walking #stages { display: none; }
+    LiveScreen.-wide.-tall.-walking #sample { height: 8; }
     LiveScreen.-short.-walking #metrics { display: none; }
     LiveScreen.-short.-walking #verdicts { display: none; }
     LiveScreen.-short.-walking #sample { height: 4; }

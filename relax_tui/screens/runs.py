@@ -21,6 +21,7 @@ from relax_tui.theme import STATUS_ROLES
 _STATE_ROLES = {
     "running": "running",
     "paused": "notice",
+    "stopping": "notice",
     "finished": "good",
     "stopped": "warn",
     "failed": "bad",
@@ -51,7 +52,7 @@ class RunsPane(ListPane):
 
     def header(self, width: int) -> Line | None:
         """Column heads."""
-        heads = f"{'name':<20} {'state':<9} {'rollout':>9}  {'last event':<16} folder"
+        heads = f"{'name':<20} {'state':<9} {'rollout':>12}  {'last event':<16} folder"
         return (Span(heads, "label"),)
 
     def item(self, index: int, width: int) -> Line:
@@ -62,7 +63,7 @@ class RunsPane(ListPane):
             Span(pad(visible(run.name), 20), "title"),
             Span(" "),
             Span(pad(run.state, 9), role),
-            Span(pad(run.place, 10, ">"), "number"),
+            Span(pad(run.place, 13, ">"), "number"),
             Span(f"  {pad(run.last_event, 16)} ", "dim"),
             Span(visible(run.run_dir), "dim"),
         )

@@ -53,8 +53,8 @@ class VerdictList(ListPane):
         """How many say what."""
         snapshot = self.snapshot
         view = snapshot.viewed
-        one = "" if snapshot.following or not view else f"rollout {view.rollout_id}, "
-        return f"{one}worst first", verdict_counts(snapshot)
+        one = "" if snapshot.following or not view else f"rollout {view.rollout_id}"
+        return one or "worst first", verdict_counts(snapshot)
 
     @property
     def selected(self) -> VerdictLine | None:

@@ -287,6 +287,9 @@ class RunFold:
     def _(self, payload: Continued, event: Event) -> None:
         self._paused = None
         self._stage_wall = event.wall
+        if self._ending is not None:
+            # A pause that a stop has ended: no stage will run.
+            self._stage = ""
         self._set(Liveness.RUNNING, event.wall, "")
 
     @_on.register
@@ -300,7 +303,8 @@ class RunFold:
     @_on.register
     def _(self, payload: RunFinished, event: Event) -> None:
         stopped = payload.why != "done"
-        detail = f"{payload.rollouts} rollouts"
+        count = payload.rollouts
+        detail = "after 1 rollout" if count == 1 else f"after {count} rollouts"
         if payload.killed:
             detail += "; had to kill " + ", ".join(payload.killed)
         state = Liveness.STOPPED if stopped else Liveness.FINISHED

@@ -23,9 +23,13 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/console"), str(ROOT / "tests/terminal")]
 
 from pty_session import PtySession  # noqa: E402
+from screens import make_run  # noqa: E402
 from scripted_run import Script, ScriptedRun  # noqa: E402
 
+from relax.events.types import Heartbeat  # noqa: E402
+
 QUIET_SECONDS = 0.03
+HEARTBEAT_SECONDS = 5.0
 
 
 def session(run_dir: Path, state: Path) -> PtySession:
@@ -88,6 +92,38 @@ def anonymous_memory(pid: int) -> float:
     raise OSError("the kernel does not say")
 
 
+def without_news(console: PtySession, run: ScriptedRun, seconds: float) -> int:
+    """Bytes sent while a run gives nothing but its heartbeat."""
+    sent, left = 0, seconds
+    while left > 0:
+        run.events.append(Heartbeat())
+        sent += len(console.read(min(left, HEARTBEAT_SECONDS)))
+        left -= HEARTBEAT_SECONDS
+    return sent
+
+
+def idle_bytes(folder: Path, seconds: float) -> dict[str, int]:
+    """Bytes sent while nothing happens, by the state of the run; all at once."""
+    consoles = {}
+    for story in ("paused", "finished", "lost"):
+        make_run(folder / story, story).close()
+        consoles[story] = session(folder / story, folder / "state")
+    for console in consoles.values():
+        console.wait_for("worst first", 60)
+    for console in consoles.values():
+        console.settle(1.0)
+    end = time.monotonic() + seconds
+    sent = dict.fromkeys(consoles, 0)
+    while time.monotonic() < end:
+        for story, console in consoles.items():
+            sent[story] += len(console.read(0.1))
+    for console in consoles.values():
+        console.press("q")
+        console.wait_end()
+        console.close()
+    return sent
+
+
 def keep_writing(run: ScriptedRun, begin: int, stop: threading.Event) -> None:
     """Adds a rollout every second."""
     rollout_id = begin
@@ -116,12 +152,10 @@ def measure(starts: int, keys: int, idle: float) -> dict[str, object]:
     stop.set()
     writer.join()
     console.settle(2.0)
-    running = len(console.read(idle)) / idle
+    running = without_news(console, run, idle) / idle
     run.finish(21)
     run.close()
     console.wait_for("finished")
-    console.settle(2.0)
-    finished = len(console.read(idle))
     memory = anonymous_memory(console.process.pid)
     console.press("q")
     console.wait_end()
@@ -137,7 +171,7 @@ def measure(starts: int, keys: int, idle: float) -> dict[str, object]:
             "pressed": keys,
         },
         "running_without_news_bytes_per_s": {"value": running, "limit": 100},
-        "finished_bytes": {"value": finished, "seconds": idle, "limit": 0},
+        "idle_bytes": {**idle_bytes(folder, idle), "seconds": idle, "limit": 0},
         "anonymous_memory_mb": {"value": memory, "limit": 120},
         "load": os.getloadavg()[0],
     }

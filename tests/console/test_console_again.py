@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from screens import screen_text, showing, snapshot_of
 
+from relax.backends.checkpoint_meta import (
+    CheckpointMeta,
+    RunProgress,
+    checkpoint_path,
+    write_meta,
+)
 from relax.events.types import Mode, RunStarted
 from relax_tui.printing import quoted
 from relax_tui.sources.again import again_of
@@ -63,25 +69,50 @@ def test_a_settings_file_is_named_as_long_as_it_is_the_same(tmp_path):
     assert words(gone) == words(changed)
 
 
+def checkpoint(save, rollout_id, *, run_id="r", whole=True):
+    """A folder as the engine writes it."""
+    progress = RunProgress(run_id=run_id, attempt=1, rollout_id=rollout_id, cursor=None)
+    folder = checkpoint_path(save, rollout_id=rollout_id)
+    folder.mkdir(parents=True)
+    (folder / "model").write_text("weights")
+    meta = CheckpointMeta(
+        weights_version=rollout_id + 1,
+        layout={},
+        distributed_optimizer=False,
+        progress=progress,
+    )
+    write_meta(folder, meta)
+    if not whole:
+        (folder / "model").write_text("wei")
+
+
 def test_it_says_whether_the_run_goes_on_or_begins_anew(tmp_path):
     save = tmp_path / "saved"
 
-    def effect(**arguments):
-        return again_of(tmp_path, started(**arguments), rollout_id=7, wall=0.0).effect
+    def again(**arguments):
+        return again_of(tmp_path, started(**arguments), rollout_id=7, wall=0.0)
 
-    assert "begins anew" in effect()
-    assert "without --save" in effect()
-    assert f"no checkpoint is in {save}" in effect(save=(str(save), "flag"))
-    # What lacks its last file was being written when the run was lost.
-    (save / "rollout_000005").mkdir(parents=True)
-    assert "begins anew" in effect(save=(str(save), "flag"))
-    for number in (1, 3):
-        folder = save / f"rollout_{number:06d}"
-        folder.mkdir()
-        (folder / "relax_checkpoint.json").write_text(json.dumps({"version": 1}))
-    text = effect(save=(str(save), "flag"))
-    assert "goes on from the checkpoint after rollout 3" in text
-    assert "4 after it are done again" in text
+    assert "begins anew at rollout 0 (it was run without --save)" in again().effect
+    saved = {"save": (str(save), "flag"), "start_rollout_id": (1, "flag")}
+    assert f"no checkpoint of it is in {save}" in again(**saved).effect
+    # One that was being written, and one of another run, are none of this run's.
+    checkpoint(save, 5, whole=False)
+    checkpoint(save, 6, run_id="another")
+    assert "begins anew" in again(**saved).effect
+    assert "--start-rollout-id=1" in again(**saved).command
+    checkpoint(save, 1)
+    checkpoint(save, 3)
+    found = again(**saved)
+    assert "goes on from the checkpoint after rollout 3" in found.effect
+    assert "4 after it are done again" in found.effect
+    assert "--start-rollout-id" not in found.command
+
+
+def test_a_run_that_was_resumed_itself_is_resumed_again(tmp_path):
+    run = replace(started(), resumed_from="/saved/rollout_000002", start_rollout_id=3)
+    again = again_of(tmp_path, run, rollout_id=7, wall=0.0)
+    assert words(again)[-1] == "--load=/saved/rollout_000002"
+    assert "goes on from /saved/rollout_000002 once more" in again.effect
 
 
 def test_a_secret_that_was_left_out_is_said(tmp_path):
@@ -95,7 +126,7 @@ async def test_the_banner_shows_it_and_y_copies_it_whole(tmp_path):
     assert snapshot.again is not None
     async with showing(snapshot, (80, 24)) as (app, pilot, _):
         text = " ".join(screen_text(app).split())
-        assert "started again it begins anew at its first rollout" in text
+        assert "started again it begins anew at rollout 0" in text
         assert "relax-tui run --run-dir" in text
         assert "FLAGS" not in text
         await pilot.press("Y")

@@ -14,6 +14,7 @@ from scripted_run import RUN_ID
 
 from relax.events.types import Stage, VerdictGiven
 from relax.triage.verdict import Cause, Place, Status, Verdict
+from relax_tui.runs import farewell
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "megatron", "sglang", "transformers")
@@ -215,3 +216,15 @@ def test_nothing_is_imported_too_early(module, unwanted):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("story", "words"),
+    [("paused", "the run goes on"), ("finished", "the run is finished"),
+     ("lost", "the run is lost")],
+)  # fmt: skip
+def test_what_is_said_on_leaving_is_true(story, words, tmp_path):
+    make_run(tmp_path / "a run", story).close()
+    text = farewell(tmp_path / "a run")
+    assert text.startswith(words)
+    assert text.endswith(f"relax-tui attach '{tmp_path}/a run'")

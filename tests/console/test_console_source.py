@@ -390,7 +390,8 @@ def test_a_run_told_to_end_is_ending_until_it_has_ended(kind, word):
     fold.apply([event(70, RunFinished(why="stopped", rollouts=2))])
     snapshot = fold.snapshot(200.0)
     assert snapshot.now.liveness == "stopped"
-    assert "done the run is stopped" in plain(outcome_words(snapshot, {"x": kind}))
+    words = plain(outcome_words(snapshot, {"x": kind}))
+    assert "done: the run is stopped after 2 rollouts" in words
 
 
 def test_a_refused_stop_stops_nothing():

@@ -105,10 +105,10 @@ class Run:
 
 
 @contextlib.contextmanager
-def started(run_dir: Path, *flags: str, expect_failure: bool = False) -> Iterator[Run]:
+def started(run_dir: Path, *flags: str, config: Path = DEMO) -> Iterator[Run]:
     """Starts a driver on the tiny model; kills it if the test did not end it."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(TRAIN), "--config", str(DEMO), "--run-dir"]
+    command = [sys.executable, str(TRAIN), "--config", str(config), "--run-dir"]
     with (run_dir / "driver.out").open("wb") as output:
         process = subprocess.Popen(
             [*command, str(run_dir), "--eval-interval", "1000", *flags],

@@ -7,12 +7,16 @@ import math
 import numpy as np
 import pytest
 
+from relax.arguments import parse_arguments
+from relax.arguments.metric_names import declared_metrics
+from relax.arguments.pause import OnMetric
 from relax.control.protocol import Seen
 from relax.events.types import (
     Commanded,
     CommandKind,
     CommandPhase,
     Paused,
+    RolloutFinished,
     RunFinished,
     RunStarted,
     Stage,
@@ -22,7 +26,7 @@ from relax.events.types import (
 )
 from relax.records.open import list_rollouts, read_vocabulary
 from relax.records.schema import StageFile
-from tests.process.runs import started
+from tests.process.runs import DEMO, started
 
 pytestmark = pytest.mark.engine
 
@@ -161,6 +165,22 @@ def test_7_from_the_second_rollout_on_policy_and_reference_differ(run):
     assert last.rollout_id == 2
     assert last.metrics["logprob_ref/unequal"].value > 0
     assert last.metrics["rollout/kl_k3"].value > 0
+
+
+def test_7b_the_declared_metrics_are_those_that_were_measured(run):
+    declared = declared_metrics(parse_arguments(["--config", str(DEMO)]))
+    measured = {
+        name
+        for kind in (StageFinished, TrainStep, RolloutFinished)
+        for payload in run.of(kind)
+        for name in payload.metrics
+    }
+    conditions = [OnMetric(metric=n, comparison=">", bound=0) for n in measured]
+    declared.check(conditions)
+    plain = {name for name in declared.names if "*" not in name}
+    missing = {name.rpartition("/")[0] for name in plain - measured}
+    # Only what this model has not got, or what is measured when something is wrong.
+    assert missing <= {"train/grad_norm", "logprob_repeat", "eval"}
 
 
 def test_8_stacks_name_every_process(run):

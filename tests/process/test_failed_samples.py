@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from relax.events.types import RunFailed, RunFinished, VerdictGiven
 from relax.triage.verdict import Status, Verdict
-from tests.process.runs import started
+from tests.process.runs import DEMO, started
 
 pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def without_reward(tmp_path):
+    """The demo's configuration without its reward."""
+    lines = [line for line in DEMO.read_text().splitlines() if "rm-type" not in line]
+    text = "\n".join(lines)
+    for name in ("model", "train.jsonl", "heldout.jsonl"):
+        text = re.sub(rf"(: |, ){re.escape(name)}\b", rf"\1{DEMO.parent / name}", text)
+    config = tmp_path / "demo.yaml"
+    config.write_text(text)
+    return config
+
 
 ONE_ROLLOUT = ("--num-rollout", "1", "--debug-rollout-only", "--custom-rm-path")
 
@@ -19,9 +34,9 @@ def verdict(run):
     return found
 
 
-def test_half_of_the_rewards_raise_and_the_run_goes_on(tmp_path):
+def test_half_of_the_rewards_raise_and_the_run_goes_on(tmp_path, without_reward):
     hook = "tests.process.raising_rewards.every_second"
-    with started(tmp_path / "run", *ONE_ROLLOUT, hook) as run:
+    with started(tmp_path / "run", *ONE_ROLLOUT, hook, config=without_reward) as run:
         assert run.end(seconds=120) == 0
         assert run.of(RunFinished)[0].why == "done"
         found = verdict(run)
@@ -33,9 +48,11 @@ def test_half_of_the_rewards_raise_and_the_run_goes_on(tmp_path):
         assert found.where.sample_index == 1
 
 
-def test_all_rewards_raise_and_the_verdict_comes_before_the_failure(tmp_path):
+def test_all_rewards_raise_and_the_verdict_comes_before_the_failure(
+    tmp_path, without_reward
+):
     hook = "tests.process.raising_rewards.every_one"
-    with started(tmp_path / "run", *ONE_ROLLOUT, hook) as run:
+    with started(tmp_path / "run", *ONE_ROLLOUT, hook, config=without_reward) as run:
         assert run.end(seconds=120) != 0
         assert "ZeroDivisionError" in run.of(RunFailed)[0].what
         assert "64 of 64" in verdict(run).summary
