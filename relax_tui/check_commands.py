@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from relax.errors import ArgumentError, DumpError, RecordError
+from relax_tui.printing import UNCUT, say
 
 PathsArgument = Annotated[
     list[Path],
@@ -77,7 +78,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option is how Typer work
             checked = replace(checked, verdicts=(*checked.verdicts, *verdicts))
     except (DumpError, RecordError) as error:
         _clear_line()
-        print(f"relax-tui: {error}", file=sys.stderr)
+        say(f"relax-tui: {error}", to=sys.stderr)
         raise typer.Exit(UNREADABLE) from error
     _clear_line()
     if wanted:
@@ -86,7 +87,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option is how Typer work
     if as_json:
         print(json.dumps(document(checked, fail_on=level), indent=2))
     else:
-        columns, rows = _screen()
+        columns, rows = _screen(cut=not details)
         text = text_report(checked, columns=columns, rows=rows, details=details)
         print(text, end="")
     nothing_read = checked.unread and not checked.read
@@ -124,7 +125,7 @@ def lint(
     if as_json:
         print(json.dumps(document(checked, fail_on=level), indent=2))
     elif found.verdicts:
-        print(text_report(checked, columns=_screen()[0], details=True), end="")
+        print(text_report(checked, columns=_screen(cut=False)[0], details=True), end="")
     else:
         print(f"nothing found in {found.files} file(s)")
     if exit_code(found.verdicts, fail_on=level) == FOUND:
@@ -157,12 +158,12 @@ def diff(
             rollouts=(chosen[0] if chosen else None, chosen[-1] if chosen else None),
         )
     except (DumpError, RecordError) as error:
-        print(f"relax-tui: {error}", file=sys.stderr)
+        say(f"relax-tui: {error}", to=sys.stderr)
         raise typer.Exit(UNREADABLE) from error
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
     else:
-        print(difference_text(found, columns=_screen()[0]), end="")
+        print(difference_text(found, columns=_screen(cut=False)[0]), end="")
     if found.differs:
         raise typer.Exit(1)
 
@@ -215,10 +216,14 @@ def _fail_on(text: str) -> Literal["warn", "fail"]:
     raise ArgumentError(f"--fail-on {text}: no such level", hint="fail or warn")
 
 
-def _screen() -> tuple[int, int]:
-    """Columns and rows of the terminal; 80 x 24 where there is none."""
+def _screen(*, cut: bool = True) -> tuple[int, int]:
+    """Columns and rows of the terminal.
+
+    Args:
+        cut: Whether a file or a pipe gets what fits 80 x 24 too, or whole rows.
+    """
     if not sys.stdout.isatty():
-        return 80, 24
+        return (80 if cut else UNCUT), 24
     size = shutil.get_terminal_size((80, 24))
     return max(size.columns, 40), max(size.lines, 10)
 

@@ -1,7 +1,8 @@
 """Copying out of a terminal that may sit behind tmux and SSH.
 
-The text is always written to a file too, and the message says what was tried: a
-terminal does not acknowledge a clipboard sequence, so success is never claimed.
+The text is written to a file too, unless the disk takes none, and the message says
+what was tried: a terminal does not acknowledge a clipboard sequence, so success is
+never claimed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class Copied:
     """What was done with a text.
 
     Attributes:
-        path: The file that holds it.
+        kept: ``also in FILE``, or why no file holds it.
         way: What was tried beside the file, as a phrase.
         osc52: Whether the caller is to send it to the terminal as OSC 52.
     """
 
-    path: Path
+    kept: str
     way: str
     osc52: bool = False
 
@@ -66,16 +67,16 @@ def copy_text(text: str, name: str, *, folder: Path, tmux: bool) -> Copied:
 
     Returns:
         What was done.
-
-    Raises:
-        OSError: The file cannot be written.
     """
-    path = write_text(text, name, folder=folder)
+    try:
+        kept = f"also in {write_text(text, name, folder=folder)}"
+    except OSError as error:
+        kept = f"in no file ({folder}: {error.strerror or error})"
     if tmux and _load_buffer(text):
-        return Copied(path=path, way="tmux buffer (prefix ] pastes)")
+        return Copied(kept=kept, way="tmux buffer (prefix ] pastes)")
     if len(text.encode("utf-8", "replace")) <= OSC52_BYTES:
-        return Copied(path=path, way="clipboard asked for by OSC 52", osc52=True)
-    return Copied(path=path, way="too long for the clipboard")
+        return Copied(kept=kept, way="clipboard asked for by OSC 52", osc52=True)
+    return Copied(kept=kept, way="too long for the clipboard")
 
 
 def _load_buffer(text: str) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 from relax_tui.sources.base import RunSnapshot
+
+if TYPE_CHECKING:
+    from relax_tui.runs import RunSummary
 
 
 class SnapshotTaken(Message):
@@ -49,3 +54,15 @@ class RunChosen(Message):
     def __init__(self, run_dir: Path) -> None:
         super().__init__()
         self.run_dir = run_dir
+
+
+class RunsListed(Message):
+    """The list of runs was read.
+
+    Args:
+        runs: The runs, newest first.
+    """
+
+    def __init__(self, runs: Sequence[RunSummary]) -> None:
+        super().__init__()
+        self.runs = runs

@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 from relax.errors import RelaxError
@@ -19,6 +20,8 @@ from relax_tui.text import visible, visible_lines
 BROKEN_PIPE = 128 + signal.SIGPIPE
 NOT_WRITTEN = 74
 """Exit code when the output could not be written (``EX_IOERR`` of sysexits.h)."""
+UNCUT = 1_000_000
+"""Cells of a row of a file or a pipe: nothing is cut."""
 
 
 def say(text: str, *, to: TextIO | None = None) -> None:
@@ -57,6 +60,7 @@ def guarded(work: Callable[[], object]) -> None:
     Args:
         work: The command line's entry point; may raise `SystemExit`.
     """
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         # A locale that lacks a character must not end a report half way.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -75,6 +79,16 @@ def guarded(work: Callable[[], object]) -> None:
         _give_up_output()
         place = f"{error.filename}: " if error.filename else ""
         _end(f"{place}{error.strerror or error}", NOT_WRITTEN)
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that the shell closed (``<&-``) are None in Python."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open()  # noqa: SIM115 - as long as the program
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    if sys.stdout is None:
+        _end("standard output is closed", NOT_WRITTEN)
 
 
 def _end(words: str, code: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from relax_tui.panes.stages import stage_rows
 from relax_tui.panes.strip import clock_line, status_line
 from relax_tui.panes.verdicts import UNHEALTHY, verdict_counts, verdict_rows
 from relax_tui.panes.walk import walk_rows
+from relax_tui.printing import UNCUT
 from relax_tui.sources.base import RunSnapshot
 from relax_tui.sources.run_folder import RunFolderSource
 from relax_tui.text import visible
@@ -34,7 +35,6 @@ from relax_tui.theme import Glyphs, Look
 
 RESPONSES = 10
 LAYOUT = 100
-UNCUT = 1_000_000
 
 
 def report(snapshot: RunSnapshot, *, glyphs: Glyphs, width: int | None = None) -> str:
@@ -49,9 +49,9 @@ def report(snapshot: RunSnapshot, *, glyphs: Glyphs, width: int | None = None) -
         Rows without colours or escapes, ending with a newline.
     """
     layout, uncut = width or LAYOUT, width or UNCUT
-    rows: list[Line] = [
-        join([status_line(snapshot, uncut, glyphs), clock_line(snapshot, layout)])
-    ]
+    # What could not be read has rows of its own here.
+    first = status_line(replace(snapshot, unread=()), uncut, glyphs)
+    rows: list[Line] = [join([first, clock_line(snapshot, layout)])]
     rows += alarm_rows(snapshot, uncut, glyphs)
     rows += [(Span(f" {text}", "warn"),) for text in snapshot.unread]
     rows += walk_rows(snapshot, layout, 40, glyphs)

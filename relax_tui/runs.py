@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from relax.control.run_folder import (
 )
 from relax.errors import ArgumentError, RecordError
 from relax.events.encoding import decode_event
-from relax.events.tail import event_files, last_event
+from relax.events.tail import event_files
 from relax.events.types import (
     Commanded,
     CommandKind,
@@ -32,7 +32,7 @@ from relax_tui.text import pad, visible, width
 
 RUNS_FOLDER = Path("runs")
 RUNS_SHOWN = 200
-EDGE_BYTES = 256 * 1024
+BEGIN_BYTES, END_BYTES = 256 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def summarise(run_dir: Path) -> RunSummary:
     """One run; what cannot be read is said in its state."""
     try:
         info = read_run_info(run_dir)
-        newest = last_event(run_dir)
+        events = _edge_events(run_dir)
     except (RecordError, OSError):
         return RunSummary(
             name=run_dir.name,
@@ -85,8 +85,9 @@ def summarise(run_dir: Path) -> RunSummary:
             run_dir=str(run_dir),
         )
     driver = driver_state(info)
+    newest = events[-1] if events else None
     payload = newest.payload if newest else None
-    state, place = _state_and_place(_edge_events(run_dir))
+    state, place = _state_and_place(events)
     if isinstance(payload, RunFinished):
         state = "finished" if payload.why == "done" else "stopped"
     elif isinstance(payload, RunFailed):
@@ -109,24 +110,32 @@ def summarise(run_dir: Path) -> RunSummary:
 
 
 def _edge_events(run_dir: Path) -> list[Event]:
-    """Events at the very beginning and the very end, without reading a long log."""
+    """How the newest attempt began and what came last, without reading a long log."""
     files = event_files(run_dir)
     if not files:
         return []
-    with files[0].open("rb") as stream:
-        lines = stream.read(EDGE_BYTES).split(b"\n")
+    attempt = files[-1].name.partition("-")[0]
+    first = next(path for path in files if path.name.startswith(attempt + "-"))
+    with first.open("rb") as stream:
+        lines = stream.read(BEGIN_BYTES).split(b"\n")
+    begin: list[Event] = []
+    for event in _decoded(lines):
+        begin.append(event)
+        if isinstance(event.payload, RunStarted):
+            break
     with files[-1].open("rb") as stream:
         size = stream.seek(0, 2)
-        stream.seek(max(size - EDGE_BYTES, 0))
-        lines += stream.read(EDGE_BYTES).split(b"\n")
-    events = []
+        stream.seek(max(size - END_BYTES, 0))
+        return [*begin, *_decoded(stream.read(END_BYTES).split(b"\n"))]
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[Event]:
     for text in lines:
         try:
-            events.append(decode_event(text))
+            yield decode_event(text)
         except RecordError:
             # The edge cuts through a line, or its writer is in the middle of one.
             continue
-    return events
 
 
 def _state_and_place(events: list[Event]) -> tuple[str, str]:

@@ -171,16 +171,17 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
         """Copies a text out and says what was tried."""
         folder = state_home() / "relax" / "copied"
         tmux = self.capabilities.tmux if self.capabilities else False
+        if to_clipboard:
+            done = copy_text(text, name, folder=folder, tmux=tmux)
+            if done.osc52:
+                self.copy_to_clipboard(text)
+            self._copied(f"{name}: {done.way}; {done.kept}")
+            return
         try:
-            if to_clipboard:
-                done = copy_text(text, name, folder=folder, tmux=tmux)
-                if done.osc52:
-                    self.copy_to_clipboard(text)
-                self._copied(f"{name}: {done.way}; also in {done.path}")
-            else:
-                self._copied(f"{name}: {write_text(text, name, folder=folder)}")
+            self._copied(f"{name}: {write_text(text, name, folder=folder)}")
         except OSError as error:
-            self._copied(f"{name}: not copied: {error}", role="bad")
+            why = error.strerror or str(error)
+            self._copied(f"{name}: not written to {folder}: {why}", role="bad")
 
     def _copied(self, text: str, *, role: str = "good") -> None:
         self.tell(line(Span(f" {visible(text)}", role)))

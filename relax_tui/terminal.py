@@ -102,14 +102,10 @@ def tty_kept_clean(log_file: Path) -> Iterator[None]:
     """Gives the driver its own descriptor of the tty and points 1 and 2 at a log.
 
     Args:
-        log_file: Where stray output of libraries goes; made when missing.
-
-    Raises:
-        OSError: The log file cannot be opened.
+        log_file: Where stray output of libraries goes; made when missing, and done
+            without where it cannot be made.
     """
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    log = os.open(log_file, flags, 0o600)
+    log = _open_log(log_file)
     saved = [os.dup(1), os.dup(2)]
     # Textual draws on sys.__stderr__ and asks sys.__stdout__ for the size.
     originals = (sys.__stdout__, sys.__stderr__)
@@ -128,6 +124,19 @@ def tty_kept_clean(log_file: Path) -> Iterator[None]:
         for descriptor in (log, *saved):
             os.close(descriptor)
         _close_quietly(tty)
+
+
+def _open_log(log_file: Path) -> int:
+    """A descriptor of the log; of nothing where there is no room for one.
+
+    A home that is full or read-only is when a person has to look at the run.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(log_file, flags, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _set_streams(out: object, err: object) -> None:

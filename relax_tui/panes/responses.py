@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from relax_tui.lines import Line, Span
 from relax_tui.panes.numbers import length_text, number_text, reward_text
@@ -34,19 +36,46 @@ def worst_first(
 
 
 def pointed_at(snapshot: RunSnapshot) -> tuple[int, ...]:
-    """Samples of the viewed rollout that a check which is not healthy points at."""
+    """Samples of the viewed rollout that fail a check, in the order to look at them.
+
+    Those that a verdict names come first; after them, all that differ in what the
+    check compares, the largest difference first.
+    """
     view = snapshot.viewed
     if view is None:
         return ()
-    places = [
-        place
+    unhealthy = [
+        line.verdict
         for line in snapshot.verdicts
         if str(line.verdict.status) in UNHEALTHY
-        for place in (line.verdict.where, *(e.where for e in line.verdict.evidence))
+        and line.verdict.where.rollout_id == view.rollout_id
+    ]
+    found = [
+        place.sample_index
+        for verdict in unhealthy
+        for place in (verdict.where, *(e.where for e in verdict.evidence))
         if place is not None and place.rollout_id == view.rollout_id
     ]
-    found = (place.sample_index for place in places)
+    for verdict in unhealthy:
+        size = _COMPARED.get(verdict.rule)
+        if size is not None:
+            found += [row.index for row in sorted(view.rows, key=size) if size(row)]
     return tuple(dict.fromkeys(index for index in found if index is not None))
+
+
+def _by_size(value: float | None) -> float:
+    """Sorts the largest first; what is not finite before, what is not there last."""
+    if value is None:
+        return 0.0
+    return -abs(value) if math.isfinite(value) else -math.inf
+
+
+_COMPARED: Final[Mapping[str, Callable[[SampleRow], float]]] = {
+    "log_probs_equal_ref": lambda row: _by_size(row.ref_max_abs),
+    "first_step_kl": lambda row: _by_size(row.ref_max_abs),
+    "log_probs_vs_rollout": lambda row: _by_size(row.rollout_max_abs),
+}
+"""What a rule compares, of one sample."""
 
 
 def _badness(row: SampleRow) -> tuple[int, float, float, int]:

@@ -233,10 +233,11 @@ def footer_line(
 def pointless_keys(liveness: Liveness) -> tuple[str, ...]:
     """Keys of the run that could only be refused now."""
     resuming = ("continue", "step_stage", "step_rollout")
+    ordering = ("dump", "replay", "mode")
     if liveness.ended:
-        return (*resuming, "pause", "stop_when", "stacks")
+        return (*resuming, *ordering, "pause", "stop_when", "stacks")
     if liveness.ending:
-        return (*resuming, "pause", "stop_when")
+        return (*resuming, *ordering, "pause", "stop_when")
     return ("pause",) if liveness is Liveness.PAUSED else resuming
 
 

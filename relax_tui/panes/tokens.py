@@ -28,6 +28,8 @@ COLUMNS = (
 )
 TEXT_CELLS = 16
 NUMBER_CELLS = 11
+NARROW_CELLS = 10
+"""Of a log-prob where there is little room; -3.72e-05 and a space before it."""
 
 
 class TokensPane(ListPane):
@@ -178,7 +180,7 @@ class TokensPane(ListPane):
         tail = f"{pad(label, NUMBER_CELLS, '>')}{pad('ulp', 10, '>')}"
         if width < 76:
             heads = f"{'t':>5} {pad('token', TEXT_CELLS)} m"
-            tail = f"{pad('lp', 9, '>')}{pad(label, NUMBER_CELLS, '>')}"
+            tail = f"{pad('lp', NARROW_CELLS, '>')}{pad(label, NUMBER_CELLS, '>')}"
         return (Span(heads + tail, "label"),)
 
     def item(self, index: int, width: int) -> Line:
@@ -203,7 +205,7 @@ class TokensPane(ListPane):
             if narrow and name != "log_probs":
                 continue
             column = tokens.columns.get(name)
-            cells = 9 if narrow else NUMBER_CELLS
+            cells = NARROW_CELLS if narrow else NUMBER_CELLS
             shown = glyphs.absent if column is None else log_prob_text(column[index], 5)
             spans.append(
                 Span(pad(shown, cells, ">"), "dim" if column is None else role)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from textual import on, work
 from textual.widget import Widget
 
 from relax_tui.keymap import Where
 from relax_tui.lines import Line, Span, line
-from relax_tui.messages import RunChosen
+from relax_tui.messages import RunChosen, RunsListed
 from relax_tui.panes.pane import ListPane, ScrollPane
 from relax_tui.runs import RunSummary, list_runs
 from relax_tui.screens.console_screen import ConsoleScreen
@@ -45,6 +46,7 @@ class RunsPane(ListPane):
     """One row a run, newest first."""
 
     runs: Sequence[RunSummary] = ()
+    known = False
 
     def count(self) -> int:
         """Runs there are."""
@@ -70,6 +72,8 @@ class RunsPane(ListPane):
 
     def empty(self) -> str:
         """What a new user reads first."""
+        if not self.known:
+            return "reading the list of runs"
         return "no run yet: `relax-tui demo` starts one"
 
     def about(self) -> tuple[str, str]:
@@ -110,11 +114,17 @@ class RunsScreen(ConsoleScreen):
         super().first_look()
         self.reload()
 
+    @work(thread=True, exclusive=True, group="runs")
     def reload(self) -> None:
-        """Reads the list again."""
-        pane = self.query_one(RunsPane)
-        pane.runs = list_runs()
-        pane.repaint()
+        """Reads the list again; many runs on a slow disk take their time."""
+        # Posting does not wait: a console that is being left must not be held up.
+        self.post_message(RunsListed(list_runs()))
+
+    @on(RunsListed)
+    def _listed(self, event: RunsListed) -> None:
+        for pane in self.query(RunsPane):
+            pane.runs, pane.known = event.runs, True
+            pane.repaint()
 
     def show(self, snapshot: RunSnapshot) -> None:
         """The list does not depend on a run."""

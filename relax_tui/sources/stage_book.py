@@ -10,6 +10,7 @@ from relax_tui.sources.base import StageLine
 from relax_tui.sources.shape import stage_line
 
 DURATIONS = 100
+IDLE = 2
 # Innermost lines of a process that waits for others, or for work. A rank that hangs in
 # a collective is waiting for the one that does not come: that one stands elsewhere.
 _WAITS_FOR_RANKS = ("distributed_c10d.py", "in barrier", "in all_reduce", "in wait")
@@ -98,15 +99,16 @@ def stuck_first(places: Mapping[str, str]) -> list[str]:
 
     Returns:
         ``process: line``: first who is in code of its own, then who waits for other
-        ranks, then who waits for work.
+        ranks; last, by their names alone, those that wait for work.
     """
-    return [
-        f"{name}: {place or 'in no Python code'}"
-        for name, place in sorted(places.items(), key=lambda item: _waiting(item[1]))
-    ]
+    ordered = sorted(places.items(), key=lambda item: _waiting(item[1]))
+    busy = [(name, place) for name, place in ordered if _waiting(place) < IDLE]
+    idle = [name for name, place in ordered if _waiting(place) == IDLE]
+    told = [f"{name}: {place or 'in no Python code'}" for name, place in busy]
+    return [*told, f"idle: {', '.join(idle)}"] if idle else told
 
 
 def _waiting(place: str) -> int:
     if any(word in place for word in _WAITS_FOR_WORK):
-        return 2
+        return IDLE
     return 1 if any(word in place for word in _WAITS_FOR_RANKS) else 0

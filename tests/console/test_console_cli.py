@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -87,7 +88,8 @@ EVIL = "run\x1b]0;owned\x07\x1b[31m"
     "arguments",
     [("ls",), (), ("stop", "runs/" + EVIL), ("show", "nothing" + EVIL),
      ("attach", "no" + EVIL), ("tell", "runs/" + EVIL, "pause"),
-     ("run", "--run-dir", "no/" + EVIL + "/\0")],
+     ("run", "--run-dir", "no/" + EVIL + "/\0"), ("check", "nothing" + EVIL),
+     ("diff", "nothing" + EVIL, "runs/" + EVIL)],
     ids=lambda a: a[0] if a else "none",
 )  # fmt: skip
 def test_a_folders_name_cannot_speak_to_the_terminal(arguments, tmp_path):
@@ -108,6 +110,33 @@ def test_a_full_disk_behind_the_output_is_one_sentence(command, finished):
     assert done.returncode == 74
     assert done.stderr.count("\n") == 1
     assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "words"),
+    [(">&-", 74, "standard output is closed"), (">&- 2>&-", 74, ""),
+     ("<&-", 0, ""), ("2>&-", 0, "")],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["attach runs/tiny-f00d", "ls"])
+def test_closed_standard_streams_are_no_traceback(
+    command, closed, code, words, finished
+):
+    line = f"{shlex.quote(sys.executable)} -m relax_tui.cli {command} {closed}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        capture_output=True,
+        text=True,
+        cwd=finished,
+        timeout=60,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "XDG_STATE_HOME": str(finished / "state"),
+        },
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
@@ -137,6 +166,20 @@ def test_nothing_is_cut_in_a_pipe(tmp_path):
     assert "x" * 90 in text
     assert long.strip() in text
     assert not [row for row in text.splitlines() if row.endswith("…")]
+
+
+def test_details_and_differences_are_whole_in_a_pipe(tmp_path):
+    run_dir = tmp_path / "runs" / ("tiny-f00d-" + "long" * 30)
+    make_run(run_dir, "ref_mismatch").close()
+    brief = relax_tui("check", str(run_dir), tmp_path=tmp_path).stdout
+    assert any(row.endswith("…") for row in brief.splitlines())
+    whole = relax_tui("check", str(run_dir), "--details", tmp_path=tmp_path).stdout
+    assert f"read: run {run_dir}" in whole
+    assert not [row for row in whole.splitlines() if row.endswith("…")]
+    make_run(tmp_path / "b", "finished").close()
+    found = relax_tui("diff", str(run_dir), "b", tmp_path=tmp_path).stdout
+    assert str(run_dir) in found
+    assert not [row for row in found.splitlines() if row.endswith("…")]
 
 
 def test_a_refused_start_shows_only_its_own_words(tmp_path):

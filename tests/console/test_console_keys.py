@@ -80,6 +80,15 @@ def test_the_footer_ends_with_help(where):
         )
 
 
+@pytest.mark.parametrize("story", ["lost", "finished"])
+async def test_the_footer_of_an_ended_run_offers_no_orders(story, snapshots):
+    async with showing(snapshots(story)) as (app, _, _):
+        footer = screen_text(app).splitlines()[-1]
+    assert footer.endswith("? help")
+    for key_id in ("dump", "replay", "mode", "pause", "continue"):
+        assert f" {BY_ID[key_id].display} {BY_ID[key_id].label} " not in footer
+
+
 @pytest.fixture(scope="module")
 def paused(snapshots):
     return snapshots("paused")

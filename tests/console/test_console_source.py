@@ -414,5 +414,5 @@ def test_who_is_stuck_comes_before_who_waits_for_it():
         "train-1: drills.py:88 in hang",
         "train-2: in no Python code",
         "train-0: distributed_c10d.py:2810 in all_reduce",
-        "reward-0: worker.py:1050 in main_loop",
+        "idle: reward-0",
     ]

@@ -51,7 +51,13 @@ async def test_enter_opens_what_a_person_moved_to(failing):
 
 
 async def test_what_failed_is_first_among_checks_and_among_samples(failing):
-    assert pointed_at(failing) == (5,)
+    named, *others = pointed_at(failing)
+    assert named == 5
+    sizes = {row.index: row.ref_max_abs for row in failing.viewed.rows}
+    # Behind the one that the verdict names: all that are unequal, by how much.
+    found = [sizes[index] for index in others]
+    assert found == sorted(found, reverse=True)
+    assert {named, *others} == {index for index, size in sizes.items() if size}
     assert worst_first(failing.viewed.rows, (9, 5))[0].index == 9
     async with showing(failing, (80, 24)) as (app, _pilot, _):
         rows = screen_text(app).splitlines()

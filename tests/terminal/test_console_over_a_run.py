@@ -96,8 +96,8 @@ def test_the_run_outlives_the_console_that_started_it(demo, console):
     assert demo.alive
     assert demo.goes_on()
     # What was learnt before this console came is there: curves, checks, first figures.
-    assert "KL 0 PASS" in console.text
-    assert "PASS weights_arrived" in console.text
+    console.wait_for("KL 0 PASS", 60)
+    console.wait_for("PASS weights_arrived", 60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])

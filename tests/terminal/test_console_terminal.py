@@ -135,6 +135,19 @@ def test_the_pager_opens_and_comes_back(console):
     session.wait_for("2 of 16")
 
 
+def test_a_home_that_takes_no_file_keeps_nobody_out(console):
+    session = console("paused", XDG_STATE_HOME="/dev/null/state")
+    session.wait_for("worst first")
+    session.press("w")
+    session.wait_for("not written to /dev/null/state/relax/copied: Not a directory")
+    session.press("y")
+    session.wait_for("in no file (/dev/null/state/relax/copied: Not a directory)")
+    assert b"\x1b]52;" in session.output
+    session.press("qq")
+    assert session.wait_end() == 0
+    assert session.restored() == []
+
+
 def test_small_and_growing(console):
     session = console("paused", size=(20, 5))
     session.wait_for("tiny-arith")
