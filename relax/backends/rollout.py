@@ -16,7 +16,7 @@ two versions of the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -73,18 +73,22 @@ class Together:
     for all of them, and takes them by number, gives the same bits every time.
 
     Attributes:
+        name: Of this set of requests; no other set has it.
         number: Of the request among them, from 0.
         count: How many there are.
     """
 
+    name: str
     number: int
     count: int
 
     def share(self, engines: int) -> Together:
         """The same as one of several engines sees it, to which they go in turn."""
         own = self.number % engines
-        return Together(
-            number=self.number // engines, count=-(-(self.count - own) // engines)
+        return replace(
+            self,
+            number=self.number // engines,
+            count=-(-(self.count - own) // engines),
         )
 
 

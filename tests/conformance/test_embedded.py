@@ -152,7 +152,7 @@ async def test_requests_sent_at_once_give_the_same_bits_however_they_arrive(
 ):
     requests = ragged_requests(24, vocab_size=40)
     together = [
-        replace(each, together=Together(number=number, count=len(requests)))
+        replace(each, together=Together(name="all", number=number, count=len(requests)))
         for number, each in enumerate(requests)
     ]
     answers = []
@@ -172,7 +172,7 @@ async def test_requests_sent_at_once_give_the_same_bits_however_they_arrive(
 
 
 def test_engines_that_take_turns_share_what_is_sent_at_once():
-    shares = [Together(number=n, count=7).share(3) for n in range(7)]
+    shares = [Together(name="all", number=n, count=7).share(3) for n in range(7)]
     assert [(share.number, share.count) for share in shares] == [
         (0, 3), (0, 2), (0, 2), (1, 3), (1, 2), (1, 2), (2, 3),
     ]  # fmt: skip

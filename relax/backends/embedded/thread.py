@@ -11,9 +11,7 @@ resolved as soon as that request ends, not when its batch does.
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,20 +22,12 @@ import torch
 from relax.backends.embedded.decode import DecodeBatch, Response, Row
 from relax.backends.embedded.model import LoadedModel
 from relax.backends.embedded.stopping import StopText
+from relax.backends.embedded.waiting import WaitingRows
 from relax.backends.embedded.weights import EngineWeights
 from relax.backends.rollout import ABORTED, GenerateOutput, GenerateRequest
 from relax.errors import EngineDied, EngineError
 
 T = TypeVar("T")
-
-GATHER_SECONDS = 0.004
-"""Requests that come this close after each other are prefilled together."""
-
-MOST_GATHER_SECONDS = 0.05
-
-GATHER_ANNOUNCED_SECONDS = 0.25
-"""Requests that say how many are sent at once are waited for until none comes for so
-long: what is computed together must not depend on how busy the machine is."""
 
 
 class EngineThread:
@@ -58,7 +48,7 @@ class EngineThread:
         self._batch_size = batch_size
         self._num_threads = num_threads
         self._changed = threading.Condition()
-        self._waiting: deque[Row] = deque()
+        self._waiting = WaitingRows(self._changed, enough=batch_size)
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._closing = False
         self._dead: EngineDied | None = None
@@ -86,8 +76,7 @@ class EngineThread:
         with self._changed:
             ticket: Future[GenerateOutput] = self._promise()
             row = Row(request=request, limit=limit, ticket=ticket, stop_text=stop_text)
-            self._waiting.append(row)
-            self._changed.notify()
+            self._waiting.add(row)
         return ticket
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -118,10 +107,7 @@ class EngineThread:
 
     def abort(self) -> int:
         """End everything that runs or waits; to be run by `call`."""
-        with self._changed:
-            waiting = list(self._waiting)
-            self._waiting.clear()
-        responses = [_nothing(row) for row in waiting]
+        responses = [_nothing(row) for row in self._waiting.take(len(self._waiting))]
         if self._batch is not None:
             responses += self._batch.abort()
             self._batch = None
@@ -245,14 +231,11 @@ class EngineThread:
         if self._updates_wanted or self.weights.updating or not self._waiting:
             return
         if self._batch is None:
-            self._gather()
+            self._waiting.gather(lambda: self._closing)
         free = self._batch_size - self._num_running
         if len(self._waiting) > free and 2 * free < self._batch_size:
             return
-        with self._changed:
-            count = min(free, len(self._waiting))
-            rows = [self._waiting.popleft() for _ in range(count)]
-        rows = [row for row in rows if self._accepts(row)]
+        rows = [row for row in self._waiting.take(free) if self._accepts(row)]
         if not rows:
             return
         new = DecodeBatch.prefill(self._loaded, rows)
@@ -261,38 +244,6 @@ class EngineThread:
         else:
             self._batch.compact()
             self._batch.join(new)
-
-    def _gather(self) -> None:
-        """Wait while requests keep coming, so that they are prefilled together."""
-        if self._gather_announced():
-            return
-        deadline = time.monotonic() + MOST_GATHER_SECONDS
-        with self._changed:
-            before = 0
-            while before < len(self._waiting) < self._batch_size:
-                before = len(self._waiting)
-                left = deadline - time.monotonic()
-                if left <= 0 or self._closing:
-                    return
-                self._changed.wait_for(
-                    lambda: self._closing or len(self._waiting) >= self._batch_size,
-                    timeout=min(GATHER_SECONDS, left),
-                )
-
-    def _gather_announced(self) -> bool:
-        """Wait for requests that are sent at once, and put them in order."""
-        with self._changed:
-            announced = [row.request.together for row in self._waiting]
-            count = max((each.count for each in announced if each), default=0)
-            before = 0
-            while before < len(self._waiting) < count and not self._closing:
-                before = len(self._waiting)
-                self._changed.wait_for(
-                    lambda: self._closing or len(self._waiting) >= count,
-                    timeout=GATHER_ANNOUNCED_SECONDS,
-                )
-            self._waiting = deque(sorted(self._waiting, key=_number))
-        return count > 0
 
     def _accepts(self, row: Row) -> bool:
         """Whether the row may run; fails it otherwise."""
@@ -321,7 +272,7 @@ class EngineThread:
     def _fail_all(self, error: EngineDied) -> None:
         with self._changed:
             self._dead = error
-            self._waiting.clear()
+            self._waiting.take(len(self._waiting))
             self._calls.clear()
         self._batch = None
         self._num_running = 0
@@ -378,12 +329,6 @@ class EngineThread:
             tokenizer=self._loaded.tokenizer,
             skip_special_tokens=sampling.skip_special_tokens,
         )
-
-
-def _number(row: Row) -> float:
-    """Its place among the requests it was sent with; others come after them."""
-    together = row.request.together
-    return math.inf if together is None else together.number
 
 
 def _nothing(row: Row) -> Response:

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -92,9 +93,9 @@ class Generation:
         """
         samples = [sample for group in groups for sample in group]
         self._move(total=len(samples))
-        at_once = min(len(samples), self._settings.concurrency)
+        at_once, name = min(len(samples), self._settings.concurrency), uuid4().hex
         self._together = {
-            id(sample): Together(number=number, count=at_once)
+            id(sample): Together(name=name, number=number, count=at_once)
             for number, sample in enumerate(samples[:at_once])
         }
         try:
