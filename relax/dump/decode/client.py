@@ -56,7 +56,7 @@ def decode(  # noqa: PLR0913
         into: The record's folder, which must not exist yet.
         max_memory: Bytes that decoding may take.
         time_limit: Seconds that it may take; None: as long as it needs.
-        on_progress: Called a few times a second.
+        on_progress: Called a few times a second, and when all is read.
         cancel: Decoding ends soon after it is set.
         reward_key: Key of the number where rewards are dicts.
 
@@ -171,7 +171,11 @@ class _Decoder:
                 if not data:
                     return
                 *lines, pending = (pending + data).split(b"\n")
-                yield from map(json.loads, lines)
+                for line in lines:
+                    # Progress and result may arrive in one piece: who cancels on the
+                    # first gets no record.
+                    self._check()
+                    yield json.loads(line)
 
     def _check(self) -> None:
         where = str(self._files[0])

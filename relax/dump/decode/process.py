@@ -91,11 +91,12 @@ def decode_here(
     )
     document = json.dumps(decoded.to_json(), indent=1).encode()
     write_atomically(into / RESULT_NAME, document)
+    meter.finish(step.num_samples)
     return decoded
 
 
 class _Meter:
-    """Passes progress on, at most a few times a second."""
+    """Passes progress on, at most a few times a second, and once at the end."""
 
     def __init__(
         self, paths: tuple[Path, ...], on_progress: Callable[[Progress], None]
@@ -108,8 +109,13 @@ class _Meter:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + PROGRESS_SECONDS
-            done = min(done, self._total)
-            self._on_progress(Progress(done=done, total=self._total, samples=samples))
+            self._tell(min(done, self._total), samples)
+
+    def finish(self, samples: int) -> None:
+        self._tell(self._total, samples)
+
+    def _tell(self, done: int, samples: int) -> None:
+        self._on_progress(Progress(done=done, total=self._total, samples=samples))
 
 
 def _manifest_of(paths: tuple[Path, ...]) -> Manifest | None:

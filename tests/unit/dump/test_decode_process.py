@@ -56,7 +56,7 @@ def test_progress_counts_bytes_of_all_files(tmp_path, large_dump):
     assert seen
     assert seen == sorted(seen, key=lambda progress: progress.done)
     assert {progress.total for progress in seen} == {large_dump.stat().st_size}
-    assert seen[-1].done <= seen[-1].total
+    assert seen[-1] == Progress(done=seen[-1].total, total=seen[-1].total, samples=1500)
 
 
 def test_cancelling_leaves_nothing(tmp_path, large_dump):
@@ -69,6 +69,15 @@ def test_cancelling_leaves_nothing(tmp_path, large_dump):
             cancel=cancel,
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_cancels_on_the_last_progress_gets_no_record(tmp_path):
+    """A small file: its only progress and its result come in one piece."""
+    path = save_rollout(tmp_path / "3.pt", make_truth(1))
+    cancel = threading.Event()
+    with pytest.raises(DumpError, match="cancelled"):
+        decode(path, tmp_path / "o", on_progress=lambda _: cancel.set(), cancel=cancel)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_too_little_memory_is_one_sentence(tmp_path):
@@ -166,7 +175,7 @@ def test_the_decoder_needs_no_torch(tmp_path):
         f"into = Path({str(tmp_path / 'out')!r}); into.mkdir()\n"
         f"request = DecodeRequest(paths=({str(path)!r},), into=str(into),\n"
         "    reward_key=None, max_memory=1 << 30, time_limit=None)\n"
-        "decode_here(request, print)\n"
+        "decode_here(request, lambda _: None)\n"
         "heavy = ('torch', 'ray', 'megatron', 'sglang', 'transformers')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
