@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from processes import run_ranks
 from tiny_models import random_model, random_samples, save_model, settings, with_columns
 
@@ -33,20 +35,6 @@ def numbers(results) -> list[dict[str, float]]:
     return [{k: m.value for k, m in r.metrics.items()} for r in results]
 
 
-@pytest.fixture
-def trainer_of(open_trainer):
-    """Opens a trainer; a last pass lets a router go of its graph, and so of gloo."""
-    opened = []
-
-    def opener(told):
-        opened.append(open_trainer(told))
-        return opened[-1]
-
-    yield opener
-    for trainer in opened:
-        trainer.log_probs(random_samples(8))
-
-
 @pytest.fixture(scope="module", params=["llama", "qwen3_moe"])
 def folder(request, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
@@ -57,10 +45,10 @@ def folder(request, tmp_path_factory) -> Path:
 @pytest.mark.parametrize("ref_mode", ["resident", "swap"])
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_everything_is_as_before_after_a_mark(
-    folder, trainer_of, ref_mode, steps_before
+    folder, open_trainer, ref_mode, steps_before
 ):
     megatron = MegatronSettings(optimizer={"lr": 1e-3}, ref_mode=ref_mode)
-    trainer = trainer_of(told(folder, megatron=megatron))
+    trainer = open_trainer(told(folder, megatron=megatron))
     samples = with_columns(random_samples(8), trainer, reference=True)
     for number in range(steps_before):
         trainer.train(samples, rollout_id=number)
@@ -75,8 +63,29 @@ def test_everything_is_as_before_after_a_mark(
     assert trainer.weights_version == steps_before
 
 
-def test_a_run_goes_on_as_if_it_had_not_left(folder, trainer_of):
-    trainer = trainer_of(told(folder))
+def test_no_pass_leaves_a_graph_behind(folder, open_trainer):
+    before = computed_tensors()
+    trainer = open_trainer(told(folder))
+    samples = with_columns(random_samples(8), trainer, reference=True)
+    passes = [
+        lambda: trainer.gradients(samples, rollout_id=0),
+        lambda: trainer.train(samples, rollout_id=0),
+        lambda: trainer.log_probs(samples),
+    ]
+    for run in passes:
+        run()
+        assert computed_tensors() == before
+
+
+def computed_tensors() -> int:
+    """Tensors of this process that hold a graph of autograd, and its activations."""
+    gc.collect()
+    found = (one for one in gc.get_objects() if type(one) is torch.Tensor)
+    return sum(one.grad_fn is not None for one in found)
+
+
+def test_a_run_goes_on_as_if_it_had_not_left(folder, open_trainer):
+    trainer = open_trainer(told(folder))
     samples = with_columns(random_samples(8), trainer, reference=True)
     other = with_columns(random_samples(8, seed=5), trainer, reference=True)
     trainer.train(samples, rollout_id=0)
@@ -96,8 +105,8 @@ def test_a_run_goes_on_as_if_it_had_not_left(folder, trainer_of):
         assert trainer.fingerprint() == weights
 
 
-def test_gradients_are_those_of_the_step_that_follows(folder, trainer_of):
-    trainer = trainer_of(told(folder))
+def test_gradients_are_those_of_the_step_that_follows(folder, open_trainer):
+    trainer = open_trainer(told(folder))
     samples = with_columns(random_samples(16), trainer, reference=True)
     trainer.train(samples, rollout_id=0)
     mark = trainer.mark()
@@ -111,8 +120,8 @@ def test_gradients_are_those_of_the_step_that_follows(folder, trainer_of):
     assert probed[0].placements == made[0].placements
 
 
-def test_kept_weights_give_the_bits_of_then(folder, trainer_of):
-    trainer = trainer_of(told(folder))
+def test_kept_weights_give_the_bits_of_then(folder, open_trainer):
+    trainer = open_trainer(told(folder))
     samples = with_columns(random_samples(8), trainer, reference=True)
     seen = {}
     for number in range(4):
@@ -133,8 +142,8 @@ def test_kept_weights_give_the_bits_of_then(folder, trainer_of):
         pass
 
 
-def test_weights_that_do_not_fit_are_not_kept(folder, trainer_of):
-    trainer = trainer_of(replace(told(folder), keep_weights_bytes=1000))
+def test_weights_that_do_not_fit_are_not_kept(folder, open_trainer):
+    trainer = open_trainer(replace(told(folder), keep_weights_bytes=1000))
     samples = with_columns(random_samples(8), trainer, reference=False)
     trainer.train(samples, rollout_id=0)
     assert trainer.kept_versions == ()

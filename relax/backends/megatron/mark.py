@@ -150,19 +150,10 @@ def _without_params(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _noted(holder: Any) -> dict[str, Any]:
-    """Attributes that are numbers, texts or tensors; of these only the values.
-
-    A router's scratch hangs on the graph of its last pass, which nothing needs again.
-    """
+    """Attributes that are numbers, texts or tensors."""
     return {
-        name: value.detach() if _is_computed(value) else value
-        for name, value in vars(holder).items()
-        if isinstance(value, _NOTED)
+        name: value for name, value in vars(holder).items() if isinstance(value, _NOTED)
     }
-
-
-def _is_computed(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.grad_fn is not None
 
 
 def _random_states() -> RandomStates:

@@ -76,7 +76,10 @@ with quiet_megatron(), _without_compiler():
     from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.process_groups_config import ProcessGroupCollection
-    from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
+    from megatron.core.tensor_parallel import (
+        RowParallelLinear,
+        model_parallel_cuda_manual_seed,
+    )
     from megatron.core.tensor_parallel.random import (
         CudaRNGStatesTracker,
         get_cuda_rng_tracker,
@@ -84,6 +87,7 @@ with quiet_megatron(), _without_compiler():
     from megatron.core.transformer import TransformerConfig
     from megatron.core.transformer.module import Float16Module
     from megatron.core.transformer.moe import moe_utils
+    from megatron.core.transformer.moe.moe_layer import MoELayer
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
@@ -95,12 +99,14 @@ __all__ = [
     "Float16Module",
     "GPTModel",
     "MegatronOptimizer",
+    "MoELayer",
     "ModuleSpec",
     "OptimizerConfig",
     "OptimizerParamScheduler",
     "PackedSeqParams",
     "ProcessGroupCollection",
     "RotaryEmbedding",
+    "RowParallelLinear",
     "TransformerBlockSubmodules",
     "TransformerConfig",
     "finalize_model_grads",

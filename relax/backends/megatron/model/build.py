@@ -31,6 +31,7 @@ from relax.backends.megatron.mcore import (
 )
 from relax.backends.megatron.model.attention import CausalAttention
 from relax.backends.megatron.model.hf_config import ModelShape
+from relax.backends.megatron.model.linear import use_row_linear
 from relax.backends.megatron.model.norm import RmsNorm
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.errors import ArgumentError
@@ -236,6 +237,7 @@ def _layer_spec(
     if shape.qk_norm:
         attention.q_layernorm = RmsNorm
         attention.k_layernorm = RmsNorm
+    use_row_linear(layer)
     layers = config.num_layers // config.pipeline_model_parallel_size
     return TransformerBlockSubmodules(layer_specs=[layer] * layers, layer_norm=RmsNorm)
 

@@ -17,7 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relax.backends.megatron.convert.weights import unwrap
-from relax.backends.megatron.mcore import PackedSeqParams, get_forward_backward_func
+from relax.backends.megatron.mcore import (
+    MoELayer,
+    PackedSeqParams,
+    get_forward_backward_func,
+)
 from relax.backends.megatron.parallel import ParallelLayout
 from relax.backends.megatron.step.batch import MicroBatch
 from relax.backends.megatron.step.logprob import TokenScores, VocabPart, token_scores
@@ -148,16 +152,33 @@ def run_schedule(
     Returns:
         What the last stage's function gave for each micro-batch; empty on others.
     """
-    return get_forward_backward_func()(
-        forward_step_func=step,
-        data_iterator=iter(batches),
-        model=[model],
-        num_microbatches=len(batches),
-        seq_length=max(batch.padded_length for batch in batches),
-        micro_batch_size=max(len(batch.tokens_BS) for batch in batches),
-        forward_only=forward_only,
-        collect_non_loss_data=forward_only,
-    )
+    try:
+        return get_forward_backward_func()(
+            forward_step_func=step,
+            data_iterator=iter(batches),
+            model=[model],
+            num_microbatches=len(batches),
+            seq_length=max(batch.padded_length for batch in batches),
+            micro_batch_size=max(len(batch.tokens_BS) for batch in batches),
+            forward_only=forward_only,
+            collect_non_loss_data=forward_only,
+        )
+    finally:
+        _release_graph(model)
+
+
+def _release_graph(model: nn.Module) -> None:
+    """Frees the graph of the last micro-batch: a dispatcher of tokens keeps its ends.
+
+    Its scratch is written anew by the next pass. Until then the probabilities in it
+    would hold all activations that the backward pass needed.
+    """
+    for module in model.modules():
+        if isinstance(module, MoELayer):
+            scratch = vars(module.token_dispatcher)
+            for name, value in scratch.items():
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    scratch[name] = value.detach()
 
 
 @torch.no_grad()
