@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -13,16 +12,14 @@ from textual import on
 from textual.binding import BindingType
 
 from relax.triage.verdict import Place
-from relax_tui.commands import RunSession
 from relax_tui.keymap import Where, bindings
 from relax_tui.lines import BLANK, Span, line
-from relax_tui.messages import DriverEnded, RunChosen, SnapshotTaken
+from relax_tui.looking import LookingApp, OpenRun
+from relax_tui.messages import DriverEnded, SnapshotTaken
 from relax_tui.panes.numbers import clock_text
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.screens.dialogs import Dialog
-from relax_tui.screens.live import LiveScreen
-from relax_tui.sources.base import RunSnapshot, RunSource
-from relax_tui.steering import Outcome, SteeringApp
+from relax_tui.steering import Outcome
 from relax_tui.terminal import Capabilities, end_on_signals, terminal_is_gone
 from relax_tui.theme import Look
 
@@ -37,10 +34,9 @@ HEIGHTS: Final[list[tuple[int, str]] | None] = [
     (12, "-short"),
     (30, "-tall"),
 ]
-OpenRun = Callable[[Path, "ConsoleApp"], RunSource]
 
 
-class ConsoleApp(SteeringApp, inherit_bindings=False):
+class ConsoleApp(LookingApp, inherit_bindings=False):
     """Shows one run, or the list of runs.
 
     Args:
@@ -61,14 +57,11 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
         run_dir: Path | None = None,
         capabilities: Capabilities | None = None,
     ) -> None:
-        super().__init__(capabilities)
+        super().__init__(capabilities, open_run)
         self.theme = "ansi-dark"
         self.animation_level = "none"
-        self._open_run = open_run
         self._run_dir = run_dir
         self.look = capabilities.look if capabilities else Look()
-        self.frozen_at = ""
-        self._source: RunSource | None = None
 
     # Life
 
@@ -87,29 +80,6 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
         if terminal_is_gone(sys.__stdin__.fileno() if sys.__stdin__ else -1):
             self.exit()
 
-    def open(self, run_dir: Path) -> None:
-        """Shows a run."""
-        self.close_run()
-        self.open_screen(LiveScreen())
-        self.call_after_refresh(self._start_source, run_dir)
-
-    def _start_source(self, run_dir: Path) -> None:
-        self.session = RunSession(run_dir)
-        self._source = self._open_run(run_dir, self)
-        self._source.start(lambda snapshot: self._post(snapshot))
-
-    def _post(self, snapshot: RunSnapshot) -> None:
-        if self.is_running:
-            self.post_message(SnapshotTaken(snapshot))
-
-    def close_run(self) -> None:
-        """Lets go of the run that is shown; the run itself goes on."""
-        if self._source is not None:
-            self._source.stop()
-        self._source = None
-        self.newest = self.shown = RunSnapshot()
-        self.frozen_at = ""
-
     async def on_unmount(self) -> None:
         """Ends the collector and the connection."""
         self.close_run()
@@ -126,10 +96,6 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
     @on(DriverEnded)
     def _driver_ended(self, event: DriverEnded) -> None:
         self.exit(Outcome(returncode=event.returncode, words=event.words))
-
-    @on(RunChosen)
-    def _run_chosen(self, event: RunChosen) -> None:
-        self.open(event.run_dir)
 
     def _show_newest(self) -> None:
         self.shown = self.newest
@@ -156,12 +122,18 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
         if len(self.screen_stack) <= 2:
             self.exit(Outcome())
             return
-        if isinstance(self.screen, LiveScreen):
-            self.close_run()
-        elif self._source is not None and self.top and self.top.goes_back_to_now:
-            self._source.view(None)
+        if not self.stop_looking() and self.top and self.top.goes_back_to_now:
+            self.view(None)
         self.pop_screen()
         self.tell(BLANK)
+        self.look_again()
+
+    def show_dumps(self) -> None:
+        """The dumps of the run that is shown, or of the working folder."""
+        from relax_tui.screens.dumps import DumpsScreen  # noqa: PLC0415 - opened later
+
+        run_dir = self.shown.header.run_dir
+        self.open_screen(DumpsScreen(Path(run_dir) if run_dir else None))
 
     def show_runs(self) -> None:
         """The list of runs, in front."""
@@ -191,17 +163,17 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
         """Looks at another rollout; past the newest the view follows again."""
         rollouts = self.newest.rollouts
         viewed = self.newest.viewed
-        if self._source is None or viewed is None or not rollouts:
+        if viewed is None or not rollouts:
             self.tell(line(Span(" no rollout is recorded yet", "dim")))
             return
         place = rollouts.index((viewed.attempt, viewed.rollout_id)) + step
         if place < 0:
             self.tell(line(Span(" this is the first rollout", "dim")))
         elif place >= len(rollouts):
-            self._source.view(None)
+            self.view(None)
             self.tell(line(Span(" the view follows the newest rollout", "dim")))
         else:
-            self._source.view(rollouts[place])
+            self.view(rollouts[place])
             text = f" rollout {rollouts[place][1]} of {rollouts[-1][1]}"
             self.tell(line(Span(text, "dim")))
 
@@ -214,7 +186,7 @@ class ConsoleApp(SteeringApp, inherit_bindings=False):
         viewed = self.newest.viewed
         found = [one for one in self.newest.rollouts if one[1] == where.rollout_id]
         elsewhere = viewed is None or viewed.rollout_id != where.rollout_id
-        if found and elsewhere and self._source is not None:
+        if found and elsewhere:
             screen.goes_back_to_now = self.newest.following
-            self._source.view(found[-1])
+            self.view(found[-1])
         self.open_screen(screen)

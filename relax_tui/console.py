@@ -10,8 +10,8 @@ from relax.arguments.environment import state_home
 from relax_tui.terminal import Capabilities, tty_kept_clean
 
 if TYPE_CHECKING:
-    from relax_tui.app import ConsoleApp
     from relax_tui.launch import DriverDied, Launch
+    from relax_tui.looking import LookingApp
     from relax_tui.sources.base import RunSource
     from relax_tui.steering import Outcome
 
@@ -42,7 +42,7 @@ def draw(
     from relax_tui.app import ConsoleApp  # noqa: PLC0415
     from relax_tui.steering import Outcome  # noqa: PLC0415
 
-    def open_run(folder: Path, app: ConsoleApp) -> RunSource:
+    def open_run(folder: Path, app: LookingApp) -> RunSource:
         if foreign and folder == foreign[0]:
             from relax_tui.sources.foreign import ForeignSource  # noqa: PLC0415
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relax.errors import DumpError
+from relax_tui.dumps_text import file_lines, manifest_lines, size_text
 
 if TYPE_CHECKING:
     from relax.dump.entry import DumpEntry
-    from relax.dump.manifest import Manifest
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List, verify and show dumps: this engine's and other engines'.",
+    help="List, verify, show and delete dumps: this engine's and other engines'.",
 )
 
 PathArgument = Annotated[
@@ -79,14 +78,38 @@ def show(path: PathArgument, as_json: JsonOption = False) -> None:
     shown: set[Path | None] = {None}
     for entry in entries:
         print(_row(entry))
-        for file in entry.files:
-            rank = "" if file.rank is None else f"rank {file.rank}, "
-            fault = f": {file.fault}" if file.fault else ""
-            print(_plain(f"  {file.path} ({rank}{file.bytes:,} bytes){fault}"))
+        for line in file_lines(entry):
+            print(_plain(f"  {line}"))
         if entry.manifest is not None and entry.manifest_path not in shown:
             shown.add(entry.manifest_path)
-            for line in _manifest_lines(entry.manifest):
+            for line in manifest_lines(entry.manifest):
                 print(_plain(f"  {line}"))
+
+
+@app.command()
+def delete(
+    path: PathArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete dumps, each with all files that its manifest names; asks first."""
+    from relax.dump.removal import removable, remove_dump
+
+    entries = removable(_some(path))
+    for entry in entries:
+        print(_row(entry))
+    many = "1 dump" if len(entries) == 1 else f"{len(entries)} dumps"
+    size = size_text(sum(entry.step_bytes for entry in entries))
+    if not yes:
+        typer.confirm(f"delete {many}, {size}, for good?", abort=True)
+    root = path if path.is_dir() else path.parent
+    removed = [remove_dump(entry, root=root) for entry in entries]
+    freed = size_text(sum(one.bytes for one in removed))
+    print(f"deleted {sum(one.files for one in removed)} files, {freed}")
+    left = [text for one in removed for text in one.left]
+    for text in left:
+        print(_plain(f"  {text}"))
+    if left:
+        raise typer.Exit(DAMAGED)
 
 
 def _entries(path: Path) -> list[DumpEntry]:
@@ -113,49 +136,9 @@ def _row(entry: DumpEntry) -> str:
     place = entry.files[0].path if len(entry.files) == 1 else entry.files[0].path.parent
     coverage = entry.coverage or "-"
     return _plain(
-        f"{entry.kind:<8}{entry.name:>7}  {coverage:<14} {_size(entry.bytes):>10}"
+        f"{entry.kind:<8}{entry.name:>7}  {coverage:<14} {size_text(entry.bytes):>10}"
         f"  {run:<12}  {FORMATS[entry.format]:<34}  {place}"
     )
-
-
-def _size(num_bytes: int) -> str:
-    size, unit = float(num_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def _manifest_lines(manifest: Manifest) -> list[str]:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.written_at))
-    weights, git = manifest.weights, manifest.git
-    fingerprint = f" {weights.fingerprint}" if weights.fingerprint else ""
-    changed = " (changed)" if git.get("dirty") else ""
-    named = {
-        "run": f"{manifest.run_id}, attempt {manifest.attempt}, rollout"
-        f" {manifest.rollout_id} ({manifest.source}), written {when}",
-        "weights": f"v{weights.version}{fingerprint} ({weights.folder})",
-        "coverage": str(manifest.coverage),
-        "missing": ", ".join(f"{k}: {v}" for k, v in manifest.coverage.missing.items()),
-        "layout": " ".join(f"{k}={v}" for k, v in manifest.layout.items()),
-        "git": f"{git['commit']}{changed}" if git.get("commit") else "",
-        "versions": ", ".join(f"{k} {v}" for k, v in manifest.versions.items()),
-        "arguments": " ".join(_given(manifest)),
-    }
-    lines = [f"{name:<10} {text}" for name, text in named.items() if text]
-    lines += [f"replay     {kind}: {line}" for kind, line in manifest.replay.items()]
-    return lines
-
-
-def _given(manifest: Manifest) -> list[str]:
-    """Arguments that a flag or a file set."""
-    return [
-        f"{name}={entry.get('value')}"
-        for name, entry in manifest.arguments.items()
-        if isinstance(entry, dict)
-        and not str(entry.get("origin", "default")).startswith(("default", "derived"))
-    ]
 
 
 def _document(entry: DumpEntry) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Group(StrEnum):
     VIEW = "The view"
     RUN = "The run"
     DEBUG = "Debugging"
+    DUMPS = "Dumps"
     TOKENS = "Tokens"
     COPY = "Copying out"
 
@@ -34,6 +35,7 @@ class Where(StrEnum):
     TRIAGE = "triage"
     LOG = "log"
     RUNS = "runs"
+    DUMPS = "dumps"
     HELP = "help"
 
 
@@ -41,6 +43,8 @@ EVERYWHERE: Final = frozenset(Where)
 _RUN_SCREENS: Final = frozenset({Where.LIVE, Where.STEP, Where.TRIAGE, Where.LOG})
 _LIVE: Final = frozenset({Where.LIVE})
 _STEP: Final = frozenset({Where.STEP})
+_DUMPS: Final = frozenset({Where.DUMPS})
+_PANED: Final = frozenset({Where.LIVE, Where.STEP, Where.TRIAGE, Where.DUMPS})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,7 @@ def _key(
 
 _MOVE, _VIEW, _RUN = Group.MOVE, Group.VIEW, Group.RUN
 _DEBUG, _TOKENS, _COPY = Group.DEBUG, Group.TOKENS, Group.COPY
+_DUMP_KEYS = Group.DUMPS
 
 KEYS: Final[tuple[Key, ...]] = (
     # Moving
@@ -99,17 +104,17 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("page_down", "pagedown ctrl+d", "page down", "One page down.", _MOVE,
          shown="PgDn"),
     _key("open", "enter", "open", "Open what the cursor is on.", _MOVE,
-         where=frozenset({Where.LIVE, Where.TRIAGE, Where.RUNS, Where.STEP}), footer=40,
-         shown="⏎"),
+         where=frozenset({Where.LIVE, Where.TRIAGE, Where.RUNS, Where.STEP,
+                          Where.DUMPS}), footer=40, shown="⏎"),
     _key("back", "q escape backspace", "back",
          "Back; on the first screen leave the console. The run goes on.", _MOVE,
          footer=95),
     _key("leave", "ctrl+q ctrl+c", "leave",
          "Leave the console from any screen. The run goes on.", _MOVE),
     _key("next_pane", "tab", "next pane", "Focus the next pane.", _MOVE,
-         where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), shown="Tab"),
+         where=_PANED, shown="Tab"),
     _key("previous_pane", "shift+tab", "previous pane", "Focus the pane before.", _MOVE,
-         where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), shown="S-Tab"),
+         where=_PANED, shown="S-Tab"),
     _key("previous_rollout", "left_square_bracket", "older",
          "Look at the rollout before; the run is not touched.", _MOVE,
          where=frozenset({Where.LIVE, Where.STEP}), footer=50, shown="["),
@@ -128,7 +133,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("freeze", "space", "freeze", "Freeze or unfreeze the view; the run goes on.",
          _VIEW, where=_RUN_SCREENS, footer=62, shown="Spc"),
     _key("zoom", "z", "zoom", "The focused pane alone, and back.", _VIEW,
-         where=frozenset({Where.LIVE, Where.STEP, Where.TRIAGE}), footer=64),
+         where=_PANED, footer=64),
     *(
         _key(f"pane_{number}", str(number), f"pane {number}",
              f"Show or hide pane {number}.", _VIEW, where=_LIVE)
@@ -137,6 +142,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("log", "L", "log", "The tail of the run's own log.", _VIEW, where=_RUN_SCREENS,
          footer=70),
     _key("runs", "R", "runs", "The list of runs.", _VIEW),
+    _key("dumps", "D", "dumps", "The dumps of the run, or of a folder.", _VIEW,
+         where=_RUN_SCREENS | {Where.RUNS}, footer=72),
     # The run
     _key("pause", "p", "pause", "Pause the run at the next safe point.", _RUN,
          where=_RUN_SCREENS, footer=10),
@@ -173,6 +180,14 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("verify", "v", "verify weights", "Compare the engine's weights with the"
          " trainer's.", _DEBUG, where=_RUN_SCREENS,
          later="weights are compared after each update: see weights_arrived"),
+    # Dumps
+    _key("verify_dump", "V", "verify",
+         "Read the dump in full and compare its hashes; again cancels.", _DUMP_KEYS,
+         where=_DUMPS, footer=20),
+    _key("delete_dump", "E", "delete", "Delete the dump and its manifest; asks first.",
+         _DUMP_KEYS, where=_DUMPS, footer=22),
+    _key("add_folder", "a", "add folder", "Look at the dumps of another folder too.",
+         _DUMP_KEYS, where=_DUMPS, footer=24),
     # Tokens
     _key("subtract", "equals_sign", "compare", "Choose what to subtract from what.",
          _TOKENS, where=_STEP, footer=20, shown="="),

@@ -63,6 +63,11 @@ class DumpEntry:
         return sum(file.bytes for file in self.files)
 
     @property
+    def step_bytes(self) -> int:
+        """Bytes of all files that its manifest names; of its own without one."""
+        return self.bytes if self.manifest is None else self.manifest.num_bytes
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """What a look finds wrong, one sentence each."""
         return tuple(f"{f.path}: {f.fault}" for f in self.files if f.fault)

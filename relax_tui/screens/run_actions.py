@@ -164,6 +164,10 @@ class RunActions:
         """Opens the list of runs."""
         self.console.show_runs()
 
+    def do_dumps(self) -> None:
+        """Opens the catalogue of dumps."""
+        self.console.show_dumps()
+
     def do_back(self) -> None:
         """One screen back; from the first one out of the console."""
         self.console.go_back()

@@ -83,3 +83,22 @@ def test_a_hostile_manifest_does_not_reach_the_terminal(folder):
     path.write_text(json.dumps(document))
     assert "\x1b" not in dumps("ls", folder).stdout
     assert "\x1b" not in dumps("show", folder).stdout
+
+
+def test_delete_asks_and_takes_all_that_the_manifest_names(folder):
+    refused = CliRunner().invoke(app, ["dumps", "delete", str(folder)], input="n\n")
+    assert refused.exit_code == 1
+    assert "delete 1 dump" in refused.stdout
+    assert len(json.loads(dumps("ls", folder, "--json").stdout)) == 2
+    done = dumps("delete", folder, "--yes")
+    assert done.exit_code == 0
+    assert "deleted 2 files" in done.stdout
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_delete_of_one_file_leaves_what_lies_elsewhere(folder):
+    (dump,) = folder.rglob("37.pt")
+    done = dumps("delete", dump, "--yes")
+    assert done.exit_code == DumpError.exit_code
+    assert "lies outside of the dumps' folder, and stays" in done.stdout
+    assert [path.name for path in folder.rglob("*.pt")] == ["37_0.pt"]

@@ -180,8 +180,12 @@ def remove_abandoned(folder: Path) -> list[Path]:
     return removed
 
 
-def hash_file(path: Path) -> str:
+def hash_file(path: Path, *, on_bytes: Callable[[int], None] | None = None) -> str:
     """SHA-256 of a file's bytes, in hexadecimal.
+
+    Args:
+        path: The file.
+        on_bytes: Called with the size of each block that was read.
 
     Raises:
         OSError: The file cannot be read.
@@ -190,6 +194,8 @@ def hash_file(path: Path) -> str:
     with path.open("rb") as stream:
         while block := stream.read(HASH_BYTES):
             digest.update(block)
+            if on_bytes is not None:
+                on_bytes(len(block))
     return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from relax.dump.manifest import Manifest, read_manifest
 from relax.dump.paths import MANIFEST_SUFFIX
+from relax.dump.removal import remove_named
 from relax.errors import DumpError
 
 
@@ -110,33 +111,11 @@ def _exceeded(retention: Retention, manifests: list[Manifest]) -> str:
 def _remove(
     path: Path, manifest: Manifest, *, reason: str, folders: Collection[Path]
 ) -> PrunedDump:
-    """Removes a dump's files, then its manifest: what is cut short is found again."""
-    freed, left = 0, ""
-    for file in manifest.files:
-        place = path.parent / file.path
-        try:
-            if not place.exists():
-                continue
-            if (
-                place.parent.resolve() not in folders
-                or place.is_symlink()
-                or not place.is_file()
-                or place.stat().st_size != file.bytes
-            ):
-                left = f"{place} is not the file that was dumped, and stays"
-                continue
-            place.unlink()
-            freed += file.bytes
-        except OSError as error:
-            left = f"{place} could not be removed: {error.strerror}"
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        left = f"{path} could not be removed: {error.strerror}"
+    removed = remove_named(path, manifest, within=lambda folder: folder in folders)
     return PrunedDump(
         rollout_id=manifest.rollout_id,
         manifest=path,
-        bytes=freed,
+        bytes=removed.bytes,
         reason=reason,
-        left=left,
+        left="; ".join(removed.left),
     )
