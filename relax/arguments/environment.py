@@ -53,6 +53,9 @@ RECORDED_NAMES: Final = frozenset(
 RECORDED_PREFIXES: Final = ("NCCL_", "NVTE_", "TORCH_", "SGLANG_", "SLURM_JOB_", "UCX_")
 """Families of such variables; a member whose name says secret is left out."""
 
+TOLD_PREFIXES: Final = ("NCCL_", "NVTE_", "GLOO_", "UCX_", "PYTORCH_", "CUBLAS_")
+"""Families of variables that actors on all nodes get as the driver has them."""
+
 TERMINAL_NAMES: Final = (
     "TERM",
     "TERM_PROGRAM",
@@ -130,6 +133,25 @@ def worker_environment(
         values["NVTE_ALLOW_NONDETERMINISTIC_ALGO"] = "0"
         values["NCCL_ALGO"] = "Ring"
     return values
+
+
+def cluster_environment(*, threads: int, has_gpu: bool) -> dict[str, str]:
+    """The ``env_vars`` of an actor in a cluster that was there before.
+
+    Such actors inherit from whoever started their node. What decides bits, and how
+    libraries reach the other nodes, is the driver's on all of them.
+
+    Args:
+        threads: CPU threads of each numeric library.
+        has_gpu: Whether the actor uses a GPU.
+    """
+    told = {
+        name: value
+        for name, value in _environ.items()
+        if name.startswith(TOLD_PREFIXES) and not is_secret_name(name)
+    }
+    values = worker_environment(threads=threads, has_gpu=has_gpu)
+    return {**told, **values, "PYTHONPATH": child_python_path()}
 
 
 def prepare_driver(*, threads: int, has_gpu: bool) -> None:

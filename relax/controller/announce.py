@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from relax.arguments import Arguments
 from relax.arguments.environment import interpreter, recorded_environment
@@ -52,13 +53,20 @@ def run_info(arguments: Arguments, place: RunPlace) -> RunInfo:
     )
 
 
-def run_started(arguments: Arguments, place: RunPlace, *, vocab: str) -> RunStarted:
+def run_started(
+    arguments: Arguments,
+    place: RunPlace,
+    *,
+    vocab: str,
+    nodes: Mapping[str, Any] | None = None,
+) -> RunStarted:
     """The event that says what ran; secrets are left out of it.
 
     Args:
         arguments: Of the run.
         place: Where it lives.
         vocab: Name of the vocabulary file; '' before there is one.
+        nodes: Where it runs; None before that is known.
     """
     batch = arguments.batch
     resumes = arguments.origins.get("load") == RESUMED
@@ -75,9 +83,10 @@ def run_started(arguments: Arguments, place: RunPlace, *, vocab: str) -> RunStar
         versions=versions(),
         git=git_state(),
         environment=recorded_environment(),
-        layout=_layout(arguments),
+        layout=arguments.layout.sizes,
         vocab=vocab,
         resumed_from=str(arguments.checkpoint.load) if resumes else "",
+        nodes=nodes or {},
     )
 
 
@@ -98,13 +107,3 @@ def num_rollout(arguments: Arguments) -> int:
             hint="give --num-rollout",
         )
     return arguments.data.num_rollout
-
-
-def _layout(arguments: Arguments) -> Mapping[str, int]:
-    sizes = arguments.layout
-    return {
-        "tp": sizes.tensor_model_parallel_size,
-        "pp": sizes.pipeline_model_parallel_size,
-        "cp": sizes.context_parallel_size,
-        "ep": sizes.expert_model_parallel_size,
-    }

@@ -182,13 +182,14 @@ class _Driver:
 
     async def _run(self) -> int:
         try:
-            why = await self._until_end()
+            why = await self._workers.nodes.unless_lost(self._until_end())
         except StageKilledError as error:
             self._log.warning(f"{error} was ended by force")
             why = "stopped"
         except RelaxError as error:
-            await self._fail(error)
-            return error.exit_code
+            cause = await self._workers.nodes.explained(error)
+            await self._fail(cause)
+            return cause.exit_code
         except Exception as error:
             await self._fail(error)
             raise
@@ -228,7 +229,13 @@ class _Driver:
             digest=self._vocabulary.digest,
         )
         self._events.append(
-            run_started(self._arguments, self._place, vocab=vocab), sync=True
+            run_started(
+                self._arguments,
+                self._place,
+                vocab=vocab,
+                nodes=self._workers.nodes.described(self._workers.processes()),
+            ),
+            sync=True,
         )
         parts = RunParts(
             arguments=self._arguments,

@@ -88,3 +88,7 @@ class Hands(Protocol):
     def memory_bytes(self) -> Mapping[str, int]:
         """Resident memory by process."""
         ...
+
+    def cpu_seconds(self) -> Mapping[str, float]:
+        """Processor time used by each process; as of `stacks` on other nodes."""
+        ...

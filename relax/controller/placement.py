@@ -27,10 +27,12 @@ class Slot:
     Attributes:
         bundle: Number of its bundle; -1 without GPUs.
         gpus: What it asks of the bundle.
+        node: Without GPUs: number of its node among those of the run.
     """
 
     bundle: int
     gpus: float
+    node: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +65,16 @@ def plan(
         ArgumentError: An engine of several GPUs was to share them.
     """
     if not has_gpu:
-        nowhere = Slot(bundle=-1, gpus=0)
         return Plan(
-            bundles=(), trainers=(nowhere,) * trainers, engines=(nowhere,) * engines
+            bundles=(),
+            trainers=tuple(
+                Slot(bundle=-1, gpus=0, node=rank // settings.actor_num_gpus_per_node)
+                for rank in range(trainers)
+            ),
+            engines=tuple(
+                Slot(bundle=-1, gpus=0, node=number % settings.actor_num_nodes)
+                for number in range(engines)
+            ),
         )
     per_engine = settings.rollout_num_gpus_per_engine
     if settings.colocate and trainers and engines:
@@ -127,9 +136,7 @@ async def reserve(bundles: Sequence[int]) -> Any:
 
 
 def options(slot: Slot, group: Any) -> Mapping[str, Any]:
-    """Ray's options that put an actor into its slot."""
-    if group is None:
-        return {}
+    """Ray's options that put an actor into its bundle."""
     from ray.util.scheduling_strategies import (  # noqa: PLC0415
         PlacementGroupSchedulingStrategy,
     )
@@ -140,3 +147,12 @@ def options(slot: Slot, group: Any) -> Mapping[str, Any]:
             group, placement_group_bundle_index=slot.bundle
         ),
     }
+
+
+def bundle_nodes(group: Any) -> Mapping[int, str]:
+    """Bundle → Ray's id of the node that it was given on."""
+    import ray  # noqa: PLC0415
+
+    table = ray.util.placement_group_table(group)
+    found: Mapping[int, str] = table["bundles_to_node_id"]
+    return found

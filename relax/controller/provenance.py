@@ -13,6 +13,8 @@ PACKAGES = (
     "torch",
     "megatron-core",
     "transformer-engine",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
     "ray",
     "sglang",
     "transformers",

@@ -88,6 +88,10 @@ class RunHands:
         """Resident memory by process."""
         return self._workers.memory_bytes()
 
+    def cpu_seconds(self) -> Mapping[str, float]:
+        """Processor time used, by process."""
+        return self._workers.cpu_seconds()
+
     async def _dump_if_due(self, order: RunStage, result: StageResult) -> None:
         """Dumps a rollout that ``--dump-on`` waits for, once its ranks have trained."""
         self._triggers.see(order.rollout_id, result)
@@ -125,6 +129,12 @@ class RunHands:
         """
         if not self._workers.trainers:
             raise DumpError("there is no trainer whose weights could be dumped")
+        if apart := self._workers.trainers_apart():
+            raise DumpError(
+                f"{', '.join(apart)} cannot write weights: their node does not see the "
+                "run folder",
+                hint="dump without weights; --save on a shared disk keeps them",
+            )
         (now, *kept), *_ = await call_trainers(self._workers, "weights_versions")
         try:
             if version == now:

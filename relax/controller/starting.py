@@ -60,6 +60,10 @@ class HandsWhenUp:
         """Resident memory by process."""
         return self._workers.memory_bytes()
 
+    def cpu_seconds(self) -> Mapping[str, float]:
+        """Processor time used, by process."""
+        return self._workers.cpu_seconds()
+
     def _up(self) -> Hands:
         if self._hands is None:
             raise InternalError("a stage was ordered before the workers were up")

@@ -11,7 +11,7 @@ from relax.controller.announce import num_rollout
 from relax.errors import ArgumentError
 from relax.faults.drills import Drill
 
-_DEBUG = ("ray_address", "offload_train", "offload_rollout")
+_DEBUG = ("offload_train", "offload_rollout")
 
 
 def refuse_unbuilt(arguments: Arguments) -> None:
@@ -23,8 +23,18 @@ def refuse_unbuilt(arguments: Arguments) -> None:
     for name in _DEBUG:
         if arguments.was_given(name) and arguments.values()[name] not in (None, False):
             raise _not_yet(f"--{name.replace('_', '-')}")
-    if arguments.cluster.actor_num_nodes != 1:
-        raise _not_yet(f"--actor-num-nodes {arguments.cluster.actor_num_nodes}")
+    address = arguments.cluster.ray_address
+    if address is not None and address.startswith("ray://"):
+        raise _not_yet(
+            f"--ray-address {address}: Ray Client",
+            hint="start the run on a node of the cluster and give HOST:PORT, or auto",
+        )
+    nodes = arguments.cluster.actor_num_nodes
+    if nodes > 1 and address is None:
+        raise ArgumentError(
+            f"--actor-num-nodes {nodes}: a private Ray has one node",
+            hint="name the cluster by --ray-address HOST:PORT, or auto",
+        )
     if arguments.layout.context_parallel_size != 1:
         raise _not_yet(
             f"--context-parallel-size {arguments.layout.context_parallel_size}"

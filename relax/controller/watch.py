@@ -12,7 +12,6 @@ from relax.controller.state import RunStage
 from relax.controller.stopwatch import StageClock
 from relax.events.append import EventWriter
 from relax.events.types import StageSlow, VerdictGiven
-from relax.observe.worker_process import cpu_seconds
 from relax.triage.hang import SlowStage, Standing, judge_slow_stage
 
 SECOND_LOOK_SECONDS = 1.0
@@ -81,13 +80,9 @@ class StageWatch:
     async def _look(self) -> _Look:
         stacks = await self._hands.stacks()
         names = [name for name in stacks.stacks if name != "driver"]
-        pids = self._hands.processes()
-        used = {name: cpu_seconds(pids[name]) for name in names if name in pids}
         return _Look(
             places={name: innermost_place(stacks.stacks[name]) for name in names},
-            cpu={
-                name: seconds for name, seconds in used.items() if seconds is not None
-            },
+            cpu=self._hands.cpu_seconds(),
             at=time.monotonic(),
         )
 

@@ -12,21 +12,25 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from relax.arguments import Arguments
-from relax.arguments.environment import (
-    child_python_path,
-    has_gpu,
-    worker_environment,
-)
+from relax.arguments.dump_template import DumpTemplate
+from relax.arguments.environment import cluster_environment, has_gpu
 from relax.backends.ray_border import answer
 from relax.backends.training import TrainerOpened
 from relax.control.protocol import Stacks
 from relax.control.run_folder import process_start
 from relax.controller.cluster import signal_process
 from relax.controller.modes import Sides
-from relax.controller.placement import options, plan, reserve
+from relax.controller.nodes import Nodes
+from relax.controller.placement import plan, reserve
 from relax.controller.reaper import Reaper, descendants
+from relax.controller.seats import HERE, Seat, Seats, choose_seats
 from relax.engine.rollout.runner import RunnerOpened
-from relax.observe.worker_process import STACK_SIGNAL, resident_bytes, stack_path
+from relax.observe.worker_process import (
+    STACK_SIGNAL,
+    cpu_seconds,
+    resident_bytes,
+    stack_path,
+)
 
 STACK_SECONDS = 1.5
 CLOSE_SECONDS = 8.0
@@ -53,6 +57,7 @@ class Workers:
         trainers, engines, rewards: Actor handles by name.
         runner: The rollout runner's handle; None when nothing generates.
         trainer_opened: What the trainer says of itself; None when nothing trains.
+        nodes: Where they live.
     """
 
     def __init__(
@@ -69,6 +74,9 @@ class Workers:
         self._run_dir = run_dir
         self._run_id = run_id
         self._reaper = reaper
+        self.nodes = Nodes(run_dir=run_dir, run_id=run_id, reaper=reaper)
+        self._node_of: dict[str, str] = {}
+        self._seats = Seats([], group=None, environment={})
         self._pids: dict[str, int] = {"driver": os.getpid()}
         self._servers: dict[str, int] = {}
         self.trainers: dict[str, Any] = {}
@@ -84,8 +92,12 @@ class Workers:
 
         Args:
             progress: Told what comes up, for the person who waits.
+
+        Raises:
+            ClusterError: The cluster has not what the run needs, or a node does not
+                fit the others.
         """
-        await self._create()
+        await self._create(progress)
         opening = [self._open_trainers(progress)] if self._sides.training else []
         if self._sides.rollout:
             opening += [
@@ -99,25 +111,48 @@ class Workers:
         """``{name: pid}`` of every process, the driver included."""
         return {**self._pids, **self._servers}
 
+    def trainers_apart(self) -> list[str]:
+        """Ranks whose node does not see the run folder."""
+        return [
+            name
+            for name in self.trainers
+            if self.nodes.folder(self._node_of[name]) != self._run_dir
+        ]
+
     def memory_bytes(self) -> Mapping[str, int]:
         """Resident memory by process; those that are gone are left out."""
-        sizes = {name: resident_bytes(pid) for name, pid in self.processes().items()}
-        return {name: size for name, size in sizes.items() if size is not None}
+        sizes = {name: resident_bytes(pid) for name, pid in self._here().items()}
+        known = {name: size for name, size in sizes.items() if size is not None}
+        return {**known, **self.nodes.memory_bytes()}
+
+    def cpu_seconds(self) -> Mapping[str, float]:
+        """Processor time by process; of other nodes as of the last `stacks`."""
+        used = {name: cpu_seconds(pid) for name, pid in self._here().items()}
+        known = {name: spent for name, spent in used.items() if spent is not None}
+        return {**known, **self.nodes.cpu_seconds()}
+
+    def _here(self) -> Mapping[str, int]:
+        """``{name: pid}`` of the processes of the driver's node."""
+        away = self.nodes.elsewhere()
+        return {n: pid for n, pid in self.processes().items() if n not in away}
 
     async def stacks(self) -> Stacks:
-        """Asks every process on this host for its Python stacks.
+        """Asks every process of the run for its Python stacks.
 
         faulthandler answers in the signal handler, so a rank that sleeps or hangs in a
         collective answers too.
         """
         marks: dict[str, int] = {}
-        missing: dict[str, str] = {}
-        for name, pid in self._pids.items():
+        for name in self._pids:
             path = stack_path(self._run_dir, name)
             marks[name] = path.stat().st_size if path.exists() else 0
-            if not signal_process(pid, STACK_SIGNAL):
+        missing = dict(await self.nodes.signal(STACK_SIGNAL))
+        away = self.nodes.elsewhere()
+        for name, pid in self._pids.items():
+            if name not in away and not signal_process(pid, STACK_SIGNAL):
                 missing[name] = f"pid {pid} is gone"
         await asyncio.sleep(STACK_SECONDS / 3)
+        await self.nodes.fetch()
         stacks: dict[str, str] = {}
         for name in self._pids.keys() - missing.keys():
             path = stack_path(self._run_dir, name)
@@ -140,7 +175,7 @@ class Workers:
         from relax.engine.rewards.actor import RewardActor  # noqa: PLC0415
 
         name = "reward-replay"
-        actor = ray.remote(RewardActor).options(num_cpus=0, max_restarts=0)
+        actor = ray.remote(RewardActor).options(**self._seats.spread(0).options)
         worker = actor.remote(arguments, run_dir=self._run_dir, name=name)
         try:
             pid = await answer(worker.open.remote(), worker=name)
@@ -155,11 +190,17 @@ class Workers:
         Returns:
             Those that had to be killed, e.g. ``train-0 (pid 12)``.
         """
-        workers = {name: pid for name, pid in self._pids.items() if name != "driver"}
+        away = self.nodes.elsewhere()
+        workers = {
+            name: pid
+            for name, pid in self._pids.items()
+            if name != "driver" and name not in away
+        }
         starts = {pid: process_start(pid) for pid in workers.values()}
         deadline = time.monotonic() + CLOSE_SECONDS
         silent = await self._ask_to_close(seconds=CLOSE_SECONDS / 2)
         await asyncio.to_thread(self._end_actors)
+        ending = asyncio.ensure_future(self.nodes.end(seconds=CLOSE_SECONDS / 2))
         while time.monotonic() < deadline and any(map(_lives, starts.items())):
             await asyncio.sleep(0.05)
         left = {name for name, pid in workers.items() if _lives((pid, starts[pid]))}
@@ -167,8 +208,10 @@ class Workers:
             # What it started dies with it: a server of an engine, above all.
             for pid in descendants({workers[name]}):
                 signal_process(pid, signal.SIGKILL)
-        killed = (name for name in workers if name in silent | left)
-        return tuple(f"{name} (pid {workers[name]})" for name in killed)
+        left |= (await ending).keys()
+        everyone = {**workers, **away}
+        killed = (name for name in everyone if name in silent | left)
+        return tuple(f"{name} (pid {everyone[name]})" for name in killed)
 
     async def _ask_to_close(self, *, seconds: float) -> set[str]:
         """Lets them leave what they hold.
@@ -203,81 +246,108 @@ class Workers:
         named = (*self.trainers.values(), *self.engines.values())
         return [*named, *self.rewards.values(), *runner]
 
-    async def _create(self) -> None:
-        arguments = self._arguments
-        common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
-        if arguments.cluster.ray_address is not None:
-            common["runtime_env"] = {"env_vars": self._environment()}
-        world = arguments.cluster.world_size if self._sides.training else 0
-        engines = max(1, arguments.cluster.num_engines) if self._sides.rollout else 0
-        places = plan(
-            arguments.cluster, has_gpu=has_gpu(), trainers=world, engines=engines
-        )
+    async def _create(self, progress: Progress) -> None:
+        cluster = self._arguments.cluster
+        world = cluster.world_size if self._sides.training else 0
+        engines = max(1, cluster.num_engines) if self._sides.rollout else 0
+        places = plan(cluster, has_gpu=has_gpu(), trainers=world, engines=engines)
         group = await reserve(places.bundles)
-        self._meeting().unlink(missing_ok=True)
+        seats = choose_seats(cluster, group, environment=self._environment())
+        if cluster.ray_address is not None:
+            progress("nodes", done=False)
+            await self._open_nodes(seats)
+            progress("nodes", done=True)
+        self._seats = seats
         for rank, slot in enumerate(places.trainers):
-            where = {**common, **options(slot, group)}
-            self._create_trainer(rank, world=world, where=where)
+            self._create_trainer(rank, world=world, seat=seats.of(slot))
         if self._sides.rollout:
-            engines_where = [{**common, **options(s, group)} for s in places.engines]
-            self._create_rollout_side(common, engines_where)
+            self._create_rollout_side([seats.of(slot) for slot in places.engines])
 
-    def _create_rollout_side(
-        self, common: Mapping[str, Any], engines_where: Sequence[Mapping[str, Any]]
-    ) -> None:
+    async def _open_nodes(self, seats: Seats) -> None:
+        checkpoint = self._arguments.checkpoint
+        inputs = (checkpoint.hf_checkpoint, checkpoint.ref_load, checkpoint.load)
+        outputs = [] if checkpoint.save is None else [Path(checkpoint.save)]
+        if checkpoint.save_hf is not None:
+            outputs.append(DumpTemplate(checkpoint.save_hf).path(rollout_id=0).parent)
+        await self.nodes.open(
+            seats.others,
+            outputs=outputs,
+            inputs=[Path(folder) for folder in inputs if folder is not None],
+            environment=self._environment(),
+        )
+
+    def _create_rollout_side(self, engine_seats: Sequence[Seat]) -> None:
         import ray  # noqa: PLC0415
 
         from relax.engine.rewards.actor import RewardActor  # noqa: PLC0415
         from relax.engine.rollout.runner import RolloutRunner  # noqa: PLC0415
         from relax.engine.rollout.worker import RolloutWorker  # noqa: PLC0415
 
-        arguments, run_dir = self._arguments, self._run_dir
-        engine = ray.remote(RolloutWorker)
-        for number, where in enumerate(engines_where):
+        for number, seat in enumerate(engine_seats):
             name = f"engine-{number}"
-            chosen = engine.options(**where, name=name, max_concurrency=1_000)
-            self.engines[name] = chosen.remote(arguments, run_dir=run_dir, name=name)
-        reward = ray.remote(RewardActor)
-        for number in range(arguments.reward.reward_num_workers):
+            self.engines[name] = self._seated(
+                RolloutWorker, seat, name=name, max_concurrency=1_000
+            )
+        for number in range(self._arguments.reward.reward_num_workers):
             name = f"reward-{number}"
-            self.rewards[name] = reward.options(**common, name=name).remote(
-                arguments, run_dir=run_dir, name=name
+            self.rewards[name] = self._seated(
+                RewardActor, self._seats.spread(number), name=name
             )
         runner = ray.remote(RolloutRunner).options(
-            **common, name="rollout-runner", max_concurrency=100
+            **self._seats.spread(0).options, name="rollout-runner", max_concurrency=100
         )
         self.runner = runner.remote(
-            arguments, run_dir=run_dir, engines=self.engines, rewards=self.rewards
+            self._arguments,
+            run_dir=self._run_dir,
+            engines=self.engines,
+            rewards=self.rewards,
         )
 
-    def _create_trainer(
-        self, rank: int, *, world: int, where: Mapping[str, Any]
-    ) -> None:
+    def _seated(self, kind: type, seat: Seat, *, name: str, **options: Any) -> Any:
+        """Starts an engine's or a reward's actor."""
+        import ray  # noqa: PLC0415
+
+        self._node_of[name] = seat.node
+        chosen = ray.remote(kind).options(**seat.options, name=name, **options)
+        return chosen.remote(
+            self._arguments, run_dir=self.nodes.folder(seat.node), name=name
+        )
+
+    def _create_trainer(self, rank: int, *, world: int, seat: Seat) -> None:
         from relax.backends.megatron.actor_class import train_worker  # noqa: PLC0415
 
         name = f"train-{rank}"
-        self.trainers[name] = train_worker(where, name=name).remote(
+        self._node_of[name] = seat.node
+        self.trainers[name] = train_worker(seat.options, name=name).remote(
             self._arguments,
-            run_dir=self._run_dir,
+            run_dir=self.nodes.folder(seat.node),
             rank=rank,
             world_size=world,
-            init_method=f"file://{self._meeting()}",
         )
 
-    def _meeting(self) -> Path:
-        """Where the ranks find each other."""
-        return self._run_dir / f".ranks-{os.getpid()}"
+    async def _meeting_place(self) -> str:
+        """Where the ranks find each other: a file, or a port of rank 0's node."""
+        if len({self._node_of[name] for name in self.trainers}) > 1:
+            first, trainer = next(iter(self.trainers.items()))
+            place: str = await answer(trainer.host_meeting.remote(), worker=first)
+            return place
+        path = self._run_dir / f".ranks-{os.getpid()}"
+        path.unlink(missing_ok=True)
+        return f"file://{path}"
 
     def _environment(self) -> Mapping[str, str]:
         """For actors of a cluster that was there before; local ones inherit ours."""
         threads = self._arguments.cluster.threads_per_actor
-        inherited = worker_environment(threads=threads, has_gpu=has_gpu())
-        return {**inherited, "PYTHONPATH": child_python_path()}
+        return cluster_environment(threads=threads, has_gpu=has_gpu())
 
     async def _open_trainers(self, progress: Progress) -> None:
         progress("trainer", done=False)
+        meeting = await self._meeting_place()
         opened = await asyncio.gather(
-            *(answer(t.open.remote(), worker=name) for name, t in self.trainers.items())
+            *(
+                answer(trainer.open.remote(meeting), worker=name)
+                for name, trainer in self.trainers.items()
+            )
         )
         for name, worker in zip(self.trainers, opened, strict=True):
             self._note(name, worker.pid)
@@ -292,12 +362,13 @@ class Workers:
         )
         for name, worker in zip(self.engines, opened, strict=True):
             self._note(name, worker.pid)
+            node = self._node_of[name]
             for server, pid in worker.servers.items():
                 # Not one of ours: it would die of the signal that asks for stacks.
                 self._servers[server] = pid
-                self._reaper.watch_process(pid)
+                self.nodes.watch_server(node, pid)
             for path in worker.files:
-                self._reaper.watch_path(path)
+                self.nodes.watch_path(node, path)
         progress("rollout engine", done=True)
 
     async def _open_rewards(self, progress: Progress) -> None:
@@ -315,7 +386,7 @@ class Workers:
 
     def _note(self, name: str, pid: int) -> None:
         self._pids[name] = pid
-        self._reaper.watch_process(pid)
+        self.nodes.watch_process(self._node_of.get(name, HERE), name, pid)
 
 
 def _lives(process: tuple[int, int]) -> bool:

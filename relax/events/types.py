@@ -84,6 +84,8 @@ class RunStarted(Payload):
         environment: Allow-listed variables only, never secrets.
         vocab: Name of the vocabulary file in the run folder, when there is one.
         resumed_from: The checkpoint that the attempt goes on from; '' for none.
+        nodes: Machines that it runs on, once they are known: ``{name: {"devices":
+            [GPU UUID, …], "shares_run_folder": bool, "processes": [name, …]}}``.
     """
 
     type: ClassVar[str] = "run_started"
@@ -102,6 +104,7 @@ class RunStarted(Payload):
     layout: Mapping[str, int] = field(default_factory=dict)
     vocab: str = ""
     resumed_from: str = ""
+    nodes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

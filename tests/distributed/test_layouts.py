@@ -163,9 +163,8 @@ def run_row(arguments: Arguments, *, rank: int, folder: Path, meeting: str) -> R
         run_dir=folder / meeting,
         rank=rank,
         world_size=arguments.cluster.world_size,
-        init_method=f"file://{folder}/meeting-{meeting}",
     )
-    opened = worker.open()
+    opened = worker.open(f"file://{folder}/meeting-{meeting}")
     try:
         worker.save_hf(folder / meeting / "before")
         worker.receive(rollout_input(arguments, opened.data_rank))

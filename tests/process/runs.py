@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from relax.control.client import RunClient
@@ -105,13 +106,19 @@ class Run:
 
 
 @contextlib.contextmanager
-def started(run_dir: Path, *flags: str, config: Path = DEMO) -> Iterator[Run]:
+def started(
+    run_dir: Path,
+    *flags: str,
+    config: Path = DEMO,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Run]:
     """Starts a driver on the tiny model; kills it if the test did not end it."""
     run_dir.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(TRAIN), "--config", str(config), "--run-dir"]
     with (run_dir / "driver.out").open("wb") as output:
         process = subprocess.Popen(
             [*command, str(run_dir), "--eval-interval", "1000", *flags],
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -128,6 +135,17 @@ def started(run_dir: Path, *flags: str, config: Path = DEMO) -> Iterator[Run]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
+
+
+def demo_without_reward(folder: Path) -> Path:
+    """A copy of the demo's configuration that names no reward."""
+    lines = [line for line in DEMO.read_text().splitlines() if "rm-type" not in line]
+    text = "\n".join(lines)
+    for name in ("model", "train.jsonl", "heldout.jsonl"):
+        text = re.sub(rf"(: |, ){re.escape(name)}\b", rf"\1{DEMO.parent / name}", text)
+    config = folder / "demo.yaml"
+    config.write_text(text)
+    return config
 
 
 def living(pids: dict[str, int], starts: dict[str, int]) -> list[str]:

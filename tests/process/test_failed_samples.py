@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from relax.events.types import RunFailed, RunFinished, VerdictGiven
 from relax.triage.verdict import Status, Verdict
-from tests.process.runs import DEMO, started
+from tests.process.runs import demo_without_reward, started
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
 def without_reward(tmp_path):
-    """The demo's configuration without its reward."""
-    lines = [line for line in DEMO.read_text().splitlines() if "rm-type" not in line]
-    text = "\n".join(lines)
-    for name in ("model", "train.jsonl", "heldout.jsonl"):
-        text = re.sub(rf"(: |, ){re.escape(name)}\b", rf"\1{DEMO.parent / name}", text)
-    config = tmp_path / "demo.yaml"
-    config.write_text(text)
-    return config
+    return demo_without_reward(tmp_path)
 
 
 ONE_ROLLOUT = ("--num-rollout", "1", "--debug-rollout-only", "--custom-rm-path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from relax.arguments.flag import POSITIVE, flag
@@ -30,6 +31,16 @@ class LayoutSettings:
     use_distributed_optimizer: bool = field(
         default=False, metadata=flag("Split the optimizer's state over DP ranks.")
     )
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The axes under the short names of records and screens."""
+        return {
+            "tp": self.tensor_model_parallel_size,
+            "pp": self.pipeline_model_parallel_size,
+            "cp": self.context_parallel_size,
+            "ep": self.expert_model_parallel_size,
+        }
 
     @property
     def model_parallel_size(self) -> int:

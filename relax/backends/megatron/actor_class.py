@@ -25,8 +25,11 @@ class _TrainActor:
 
         self._worker = TrainWorker(*args, **settings)
 
-    def open(self) -> Any:
-        return self._worker.open()
+    def host_meeting(self) -> str:
+        return self._worker.host_meeting()
+
+    def open(self, meeting: str) -> Any:
+        return self._worker.open(meeting)
 
     def receive(self, rollout: Any) -> None:
         self._worker.receive(rollout)

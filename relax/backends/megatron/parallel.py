@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -142,6 +144,32 @@ def open_layout(
     return _place(rank, world_size)
 
 
+class MeetingPoint:
+    """A port where ranks meet; open as long as it is kept.
+
+    Args:
+        host: Address of this node by which the others reach it.
+
+    Attributes:
+        place: ``tcp://host:port``.
+    """
+
+    def __init__(self, host: str) -> None:
+        # Port 0: the system chooses one, so that nobody can take it in between.
+        self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        shown = f"[{host}]" if ":" in host else host
+        self.place = f"tcp://{shown}:{self._store.port}"
+
+
+def _meet(init_method: str) -> dict[str, Any]:
+    """How torch is told where the ranks meet."""
+    place = urlsplit(init_method)
+    if place.scheme != "tcp":
+        return {"init_method": init_method}
+    store = dist.TCPStore(place.hostname, place.port, is_master=False)
+    return {"store": store}
+
+
 def _join(*, rank: int, world_size: int, init_method: str) -> None:
     if dist.is_initialized():
         raise InternalError("torch.distributed is already initialised in this process")
@@ -149,7 +177,7 @@ def _join(*, rank: int, world_size: int, init_method: str) -> None:
         torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group(
         backend="nccl" if has_gpu() else "gloo",
-        init_method=init_method,
+        **_meet(init_method),
         rank=rank,
         world_size=world_size,
         timeout=GROUP_TIMEOUT,

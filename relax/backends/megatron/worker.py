@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from ray.util import get_node_ip_address
 
 from relax.arguments import Arguments
 from relax.backends.checkpoint_meta import RunProgress
 from relax.backends.megatron.mark import WorkerMark
-from relax.backends.megatron.parallel import gathered
+from relax.backends.megatron.parallel import MeetingPoint, gathered
 from relax.backends.megatron.probe import run_probe
 from relax.backends.megatron.step.advantage import baselined_rewards
 from relax.backends.megatron.step.batch import Placement, TrainSample
@@ -56,7 +57,6 @@ class TrainWorker:
         run_dir: The run folder, for the worker's own log.
         rank: Global rank.
         world_size: Training workers of the run.
-        init_method: Where the ranks meet, e.g. ``tcp://10.0.0.1:2345``.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class TrainWorker:
         run_dir: Path,
         rank: int,
         world_size: int,
-        init_method: str,
     ) -> None:
         self._pid = prepare_worker(run_dir, f"train-{rank}")
         torch.set_num_threads(arguments.cluster.threads_per_actor)
@@ -81,29 +80,33 @@ class TrainWorker:
             * self._drill.trainer_temperature_ratio,
             rank=rank,
             world_size=world_size,
-            init_method=init_method,
+            init_method="",
             keep_weights=arguments.run.keep_weights,
             keep_weights_bytes=arguments.run.keep_weights_bytes,
         )
         self._trainer = MegatronTrainer(self._settings)
+        self._meeting: MeetingPoint | None = None
         self._marks: dict[str, WorkerMark] = {}
         self._input: RolloutInput | None = None
         self._samples: list[TrainSample] = []
         self._entropy: list[np.ndarray[Any, Any]] | None = None
 
-    def open(self) -> TrainerOpened:
-        """Builds model, optimizer and reference, and loads the weights."""
+    def host_meeting(self) -> str:
+        """Opens a port where ranks of several nodes meet; gives its ``tcp://…``."""
+        self._meeting = MeetingPoint(get_node_ip_address())
+        return self._meeting.place
+
+    def open(self, meeting: str) -> TrainerOpened:
+        """Meets the other ranks at ``file://…`` or ``tcp://…``; loads the weights."""
+        self._settings = dataclasses.replace(self._settings, init_method=meeting)
+        self._trainer = MegatronTrainer(self._settings)
         self._trainer.open()
-        sizes = self._settings.layout
         return TrainerOpened(
             pid=self._pid,
             weights_version=self._trainer.weights_version,
             has_reference=self.has_reference,
             layout={
-                "tp": sizes.tensor_model_parallel_size,
-                "pp": sizes.pipeline_model_parallel_size,
-                "cp": sizes.context_parallel_size,
-                "ep": sizes.expert_model_parallel_size,
+                **self._settings.layout.sizes,
                 "dp": self._trainer.layout.data_size,
                 "world": self._settings.world_size,
             },
@@ -302,6 +305,7 @@ class TrainWorker:
     def close(self) -> None:
         """Leaves the process groups."""
         self._trainer.close()
+        self._meeting = None
 
     def _reports(self, steps: Sequence[StepResult]) -> list[StepReport]:
         return [

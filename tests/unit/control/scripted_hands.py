@@ -72,6 +72,9 @@ class ScriptedHands:
     def memory_bytes(self) -> Mapping[str, int]:
         return {"driver": 1}
 
+    def cpu_seconds(self) -> Mapping[str, float]:
+        return {"driver": 1.0}
+
 
 class ScriptedRun:
     """One run of three rollouts; the test is its trainer and its engine."""
