@@ -6,7 +6,8 @@ models, make advantages and three optimizer steps, and write the weights. What a
 ranks report is joined as the driver joins it, and compared with one rank. A row may
 also be a layout that is refused.
 
-No row needs an exception for a token that chose another expert: none did.
+Tokens that a mixture of experts sends to other experts than one rank does are counted
+apart (`routing`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 from processes import run_ranks
+from routing import Choices, chosen_otherwise, joined_choices, recorded_choices
 from safetensors.torch import load_file
-from tiny_models import random_model, random_samples, save_model
+from tiny_models import EXPERTS, random_model, random_samples, save_model
 
 from relax.arguments import Arguments, parse_arguments
 from relax.arguments.groups import BatchSettings, LayoutSettings
@@ -37,6 +39,8 @@ MODELS = {
     "qwen3": ("qwen3", True),
     "moe": ("qwen3_moe", False),
 }
+MOST_DIFFERING = 0.001
+"""Tokens of a layout that may go to other experts than on one rank."""
 NUM_SAMPLES = 17
 """Steps of 8, 8 and 1: the last leaves a replica without a sample."""
 
@@ -154,6 +158,7 @@ class Reported:
     rows: dict[str, list[Any]]
     steps: list[Metrics]
     placed: dict[str, list[Any]]
+    choices: Choices
 
 
 def run_row(arguments: Arguments, *, rank: int, folder: Path, meeting: str) -> Reported:
@@ -168,7 +173,9 @@ def run_row(arguments: Arguments, *, rank: int, folder: Path, meeting: str) -> R
     try:
         worker.save_hf(folder / meeting / "before")
         worker.receive(rollout_input(arguments, opened.data_rank))
-        passes = [worker.ref_log_probs(), worker.log_probs(entropy=True)]
+        passes = [worker.ref_log_probs()]
+        with recorded_choices() as choices:
+            passes.append(worker.log_probs(entropy=True))
         advantages = worker.advantages()
         steps = worker.train()
         worker.save_hf(folder / meeting / "after")
@@ -177,6 +184,7 @@ def run_row(arguments: Arguments, *, rank: int, folder: Path, meeting: str) -> R
             rows=advantages.columns(),
             steps=[step.metrics for step in steps],
             placed=train_rows(steps, rollout_id=0),
+            choices=choices,
         )
     finally:
         worker.close()
@@ -304,6 +312,17 @@ def test_weights_come_back_bitwise_and_train_alike(row, reported, folder):
     for name, tensor in expected.items():
         assert not tensor.equal(original[name]), name
         np.testing.assert_allclose(after[name], tensor, atol=1e-5, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("row", [r for r in RUN if r.model == "moe"], ids=key)
+def test_tokens_go_to_the_experts_of_one_rank(row, reported):
+    (alone_rank,) = reported[key(alone(row.model, per_token=row.per_token))]
+    choices = joined_choices([rank.choices for rank in reported[key(row)]])
+    differing, tokens = chosen_otherwise(choices, alone_rank.choices)
+    assert tokens == sum(len(s.tokens) for s in random_samples(NUM_SAMPLES))
+    assert differing <= MOST_DIFFERING * tokens, f"{differing} of {tokens}"
+    for chosen in choices.values():
+        assert (chosen.sum(axis=-1) == EXPERTS["num_experts_per_tok"]).all()
 
 
 @pytest.mark.parametrize("row", RUN, ids=key)
