@@ -51,9 +51,13 @@ def write_text(text: str, name: str, *, folder: Path) -> Path:
     plain = "".join(char if char.isalnum() else "-" for char in name).strip("-")[:40]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     path = folder / f"{stamp}-{plain or 'text'}.txt"
-    # Hostile text may hold lone surrogates, which UTF-8 cannot.
-    write_atomically(path, (text + "\n").encode("utf-8", "backslashreplace"))
+    write_atomically(path, encoded(text + "\n"))
     return path
+
+
+def encoded(text: str) -> bytes:
+    """A text as UTF-8; lone surrogates, which UTF-8 cannot hold, as escapes."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def copy_text(text: str, name: str, *, folder: Path, tmux: bool) -> Copied:
@@ -74,7 +78,7 @@ def copy_text(text: str, name: str, *, folder: Path, tmux: bool) -> Copied:
         kept = f"in no file ({folder}: {error.strerror or error})"
     if tmux and _load_buffer(text):
         return Copied(kept=kept, way="tmux buffer (prefix ] pastes)")
-    if len(text.encode("utf-8", "replace")) <= OSC52_BYTES:
+    if len(encoded(text)) <= OSC52_BYTES:
         return Copied(kept=kept, way="clipboard asked for by OSC 52", osc52=True)
     return Copied(kept=kept, way="too long for the clipboard")
 
@@ -83,7 +87,7 @@ def _load_buffer(text: str) -> bool:
     try:
         done = subprocess.run(
             ["tmux", "load-buffer", "-w", "-"],
-            input=text.encode("utf-8", "replace"),
+            input=encoded(text),
             capture_output=True,
             timeout=TMUX_SECONDS,
             check=False,

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from relax.arguments.environment import state_home
 from relax.errors import RelaxError
 from relax_tui import commands
-from relax_tui.copying import copy_text, write_text
+from relax_tui.copying import copy_text, encoded, write_text
 from relax_tui.lines import BLANK, Line, Span, line
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.screens.dialogs import Dialog, TextDialog
@@ -174,7 +174,7 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
         if to_clipboard:
             done = copy_text(text, name, folder=folder, tmux=tmux)
             if done.osc52:
-                self.copy_to_clipboard(text)
+                self.copy_to_clipboard(encoded(text).decode())
             self._copied(f"{name}: {done.way}; {done.kept}")
             return
         try:

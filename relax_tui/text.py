@@ -25,6 +25,8 @@ _INVISIBLE = frozenset(
 ) | {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x202A, 0x202F))}
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
 DOTTED_CIRCLE = "\u25cc"
+_CHARACTERS_A_CELL = 4
+"""At most, with combining marks; a longer run of them is broken."""
 # What our own sentences use, for terminals that know ASCII only.
 _ASCII_WORDS = {"Δ": "d", "±": "+-", "≤": "<=", "≥": ">=", "≠": "!=", "×": "x",
                 "→": "->", "−": "-", "·": ".", "…": "...", "—": "-"}  # fmt: skip
@@ -107,7 +109,7 @@ def cut(text: str, cells: int, ellipsis: str = "…") -> str:
     """
     if cells <= 0:
         return ""
-    if width(text) <= cells:
+    if len(text) <= cells * _CHARACTERS_A_CELL and width(text) <= cells:
         return text
     room = cells - width(ellipsis)
     return head(text, room) + ellipsis if room >= 0 else head(text, cells)
@@ -117,7 +119,7 @@ def head(text: str, cells: int) -> str:
     """The longest beginning of a text that fits into ``cells`` cells."""
     if text.isascii():
         return text[:cells]
-    low, high = 0, min(len(text), max(cells, 0) * 4)
+    low, high = 0, min(len(text), max(cells, 0) * _CHARACTERS_A_CELL)
     while low < high:
         middle = (low + high + 1) // 2
         if cell_len(text[:middle]) <= cells:
@@ -162,13 +164,15 @@ def wrap(text: str, cells: int, *, ascii_only: bool = False) -> list[str]:
 
 def _wrap_paragraph(paragraph: str, cells: int) -> list[str]:
     lines: list[str] = []
-    rest = paragraph
-    while width(rest) > cells:
-        line = head(rest, cells) or rest[0]
+    at = 0
+    # What a line can hold at most, so that a line of megabytes costs what it is long.
+    room = _CHARACTERS_A_CELL * cells
+    while at + room < len(paragraph) or width(paragraph[at:]) > cells:
+        line = head(paragraph[at : at + room], cells) or paragraph[at]
         space = line.rfind(" ")
         # A break at a space, unless that would leave most of the line empty.
-        at = space + 1 if space > cells // 2 else len(line)
-        lines.append(rest[:at].rstrip(" "))
-        rest = rest[at:]
-    lines.append(rest)
+        taken = space + 1 if space > cells // 2 else len(line)
+        lines.append(paragraph[at : at + taken].rstrip(" "))
+        at += taken
+    lines.append(paragraph[at:])
     return lines

@@ -110,6 +110,15 @@ async def test_hostile_text_reaches_no_screen(snapshots):
             assert "\u202e" not in text
 
 
+async def test_a_lone_surrogate_is_copied_as_an_escape(snapshots, monkeypatch):
+    async with showing(snapshots("paused")) as (app, _pilot, _source):
+        copied = []
+        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+        app.copy_out("a\ud800b", "response")
+        assert copied == ["a\\ud800b"]
+        assert "response" in screen_text(app)
+
+
 async def test_ascii_only_means_ascii_only(snapshots):
     snapshot = snapshots("ref_mismatch")
     async with showing(snapshot) as (app, pilot, _source):

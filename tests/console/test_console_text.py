@@ -72,6 +72,15 @@ def test_wrapping_loses_nothing_but_spaces(text, cells):
     ).replace(" ", "").replace("\u25cc", "")
 
 
+def test_a_line_of_a_megabyte_wraps_in_one_pass():
+    # Asking for the width of the rest at each break takes minutes here.
+    lines = wrap("日\x1b" * (1 << 19), 78)
+    assert len(lines) == -(-(1 << 19) * 3 // 78)
+    assert all(width(piece) == 78 for piece in lines[:-1])
+    marks = wrap("e" + "\u0301" * 1000, 10)
+    assert "".join(marks) == "e" + "\u0301" * 1000
+
+
 def test_a_cut_is_marked_and_never_splits_a_wide_character():
     assert cut("你好世界", 5) == "你好…"
     assert cut("你好世界", 4) == "你…"
