@@ -141,6 +141,10 @@ def diff(
         list[int] | None,
         typer.Option(help="Rollout; given twice: A's and B's."),
     ] = None,
+    tokens: Annotated[
+        int,
+        typer.Option(metavar="N", help="With --json: N samples token beside token."),
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two steps, runs or files: samples, tokens, numbers, arguments.
@@ -156,6 +160,7 @@ def diff(
             first,
             second,
             rollouts=(chosen[0] if chosen else None, chosen[-1] if chosen else None),
+            aligned=tokens,
         )
     except (DumpError, RecordError) as error:
         say(f"relax-tui: {error}", to=sys.stderr)

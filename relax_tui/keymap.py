@@ -36,6 +36,7 @@ class Where(StrEnum):
     LOG = "log"
     RUNS = "runs"
     DUMPS = "dumps"
+    COMPARE = "compare"
     HELP = "help"
 
 
@@ -44,7 +45,10 @@ _RUN_SCREENS: Final = frozenset({Where.LIVE, Where.STEP, Where.TRIAGE, Where.LOG
 _LIVE: Final = frozenset({Where.LIVE})
 _STEP: Final = frozenset({Where.STEP})
 _DUMPS: Final = frozenset({Where.DUMPS})
-_PANED: Final = frozenset({Where.LIVE, Where.STEP, Where.TRIAGE, Where.DUMPS})
+_COMPARE: Final = frozenset({Where.COMPARE})
+_PANED: Final = (
+    frozenset({Where.LIVE, Where.STEP, Where.TRIAGE, Where.DUMPS}) | _COMPARE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +98,9 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("up", "k up", "up", "One line up.", _MOVE),
     _key("down", "j down", "down", "One line down.", _MOVE),
     _key("left", "h left", "left", "The pane before, or the sample before.",
-         _MOVE, where=_RUN_SCREENS),
+         _MOVE, where=_RUN_SCREENS | _COMPARE),
     _key("right", "l right", "right", "The next pane, or the next sample.",
-         _MOVE, where=_RUN_SCREENS),
+         _MOVE, where=_RUN_SCREENS | _COMPARE),
     _key("top", "g home", "first", "To the first line.", _MOVE),
     _key("bottom", "G end", "last", "To the last line; a growing list is followed.",
          _MOVE),
@@ -177,6 +181,9 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("mode", "m", "mode",
          "An excursion to rollout-only or train-only, and back.", _DEBUG,
          where=_RUN_SCREENS, footer=7),
+    _key("compare_with", "C", "compare with",
+         "Two rollouts or runs side by side, from the first place they differ.",
+         _DEBUG, where=_RUN_SCREENS | {Where.RUNS}, footer=73),
     _key("verify", "v", "verify weights", "Compare the engine's weights with the"
          " trainer's.", _DEBUG, where=_RUN_SCREENS,
          later="weights are compared after each update: see weights_arrived"),
@@ -192,11 +199,11 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("subtract", "equals_sign", "compare", "Choose what to subtract from what.",
          _TOKENS, where=_STEP, footer=20, shown="="),
     _key("next_unequal", "u", "next unequal", "The next token that differs.", _TOKENS,
-         where=_STEP, footer=21),
+         where=_STEP | _COMPARE, footer=21),
     _key("previous_unequal", "U", "unequal before", "To the differing token before.",
-         _TOKENS, where=_STEP),
+         _TOKENS, where=_STEP | _COMPARE),
     _key("worst", "exclamation_mark", "worst", "To the token that differs most.",
-         _TOKENS, where=_STEP, footer=22, shown="!"),
+         _TOKENS, where=_STEP | _COMPARE, footer=22, shown="!"),
     _key("flow", "f", "flow", "Tokens as running text, and back to the table.", _TOKENS,
          where=_STEP, footer=23),
     _key("bytes", "B", "bytes", "Tokens as bytes, and back to text.", _TOKENS,
@@ -204,7 +211,7 @@ KEYS: Final[tuple[Key, ...]] = (
     # Copying out
     _key("copy", "y", "copy", "Copy what has the focus.", _COPY, footer=66),
     _key("copy_choose", "Y", "copy what", "Choose what to copy.", _COPY,
-         where=_RUN_SCREENS),
+         where=_RUN_SCREENS | _COMPARE),
     _key("pager", "o", "pager", "Open what has the focus in $PAGER.", _COPY),
     _key("write", "w", "write", "Write what has the focus to a file.", _COPY),
 )  # fmt: skip

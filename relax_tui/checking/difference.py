@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from relax.errors import DumpError
-from relax.measure.reduction import encode_number
 from relax.triage.evidence import RolloutEvidence
+from relax_tui.checking.aligned import aligned_samples
 from relax_tui.checking.baseline import judged_numbers
 from relax_tui.checking.checked import CheckOptions
+from relax_tui.checking.difference_types import (
+    ColumnDifference,
+    Difference,
+    Divergence,
+)
 from relax_tui.checking.gathering import Gathering
 from relax_tui.checking.inputs import classify
 
@@ -31,112 +35,12 @@ COLUMNS: Final = (
 _RELATIVE: Final = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Divergence:
-    """The first place at which one sample differs.
-
-    Attributes:
-        what: ``tokens`` or the column's name.
-        sample: Its index in A.
-        other: Its index in B.
-        position: In the response.
-    """
-
-    what: str
-    sample: int
-    other: int
-    position: int
-    a: float
-    b: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnDifference:
-    """A per-token column over the samples whose tokens are equal.
-
-    Attributes:
-        tokens: Compared.
-        unequal: Not equal to the bit; NaN equals NaN.
-        max_abs: Largest difference of finite values; None without any.
-        first: Where it first differs; None if nowhere.
-    """
-
-    name: str
-    tokens: int
-    unequal: int
-    max_abs: float | None
-    first: Divergence | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """What differs between A and B.
-
-    Attributes:
-        a, b: What was compared, in words.
-        rollouts: Of A and of B.
-        paired: Samples that are in both: same prompt, in the same place of its group.
-        same_tokens: Of those, how many have equal tokens.
-        only_a, only_b: Samples without a partner.
-        first_tokens: The first place at which paired tokens differ.
-        columns: Per-token columns over samples with equal tokens.
-        rewards_differ: Paired samples whose rewards differ.
-        numbers: Name to A's and B's number, where they differ by more than 0.1 %.
-        arguments: Name to A's and B's value with origin, where they differ.
-    """
-
-    a: str
-    b: str
-    rollouts: tuple[int, int]
-    paired: int = 0
-    same_tokens: int = 0
-    only_a: int = 0
-    only_b: int = 0
-    first_tokens: Divergence | None = None
-    columns: tuple[ColumnDifference, ...] = ()
-    rewards_differ: int = 0
-    numbers: Mapping[str, tuple[float | None, float | None]] = field(
-        default_factory=dict
-    )
-    arguments: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def differs(self) -> bool:
-        """Whether anything does."""
-        return bool(
-            self.only_a
-            or self.only_b
-            or self.same_tokens < self.paired
-            or self.rewards_differ
-            or self.numbers
-            or self.arguments
-            or any(column.unequal for column in self.columns)
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data; non-finite numbers become texts."""
-        plain = asdict(self)
-        plain["numbers"] = {
-            name: [None if n is None else encode_number(n) for n in pair]
-            for name, pair in self.numbers.items()
-        }
-        for column in plain["columns"]:
-            _encode_place(column["first"])
-        _encode_place(plain["first_tokens"])
-        return {**plain, "differs": self.differs}
-
-
-def _encode_place(place: dict[str, Any] | None) -> None:
-    if place is not None:
-        place["a"], place["b"] = encode_number(place["a"]), encode_number(place["b"])
-
-
 def compare(
     first: Path,
     second: Path,
     *,
     rollouts: tuple[int | None, int | None] = (None, None),
+    aligned: int = 0,
 ) -> Difference:
     """Compares.
 
@@ -145,6 +49,7 @@ def compare(
         second: B.
         rollouts: Of A and of B; None: the first one that both have, or else the first
             of each.
+        aligned: Differing samples to give token beside token.
 
     Raises:
         DumpError: Something cannot be read, or has no such rollout.
@@ -162,14 +67,18 @@ def compare(
             next(e for e in side.evidence(str(path)) if e.rollout_id == rollout)
             for side, path, rollout in zip(sides, (first, second), chosen, strict=True)
         ]
+        one, other = evidence
+        pairs = _pairs(one, other)
+        vocabularies = [side.facts.vocabulary for side in sides]
         return Difference(
             a=str(first),
             b=str(second),
             rollouts=chosen,
-            numbers=_numbers(*evidence),
+            numbers=_numbers(one, other),
             arguments=_arguments(*sides),
             notes=tuple(text for side in sides for text in side.unread),
-            **_samples(*evidence),
+            samples=aligned_samples(one, other, pairs, vocabularies, most=aligned),
+            **_samples(one, other, pairs),
         )
 
 
@@ -231,13 +140,18 @@ def _value(name: str, value: Any, origins: Mapping[str, str]) -> str:
     return f"{value!r} ({origin})" if origin else repr(value)
 
 
-def _samples(a: RolloutEvidence, b: RolloutEvidence) -> dict[str, Any]:
-    """Pairs samples by prompt and place in their group, and compares the pairs."""
-    keys_a, keys_b = _keys(a), _keys(b)
-    rows_b = {key: row for row, key in enumerate(keys_b)}
-    pairs = [(row, rows_b[key]) for row, key in enumerate(keys_a) if key in rows_b]
-    names_a = a.sample_indices(len(keys_a))
-    names_b = b.sample_indices(len(keys_b))
+def _pairs(a: RolloutEvidence, b: RolloutEvidence) -> list[tuple[int, int]]:
+    """Rows of A and B with the same prompt, in the same place of its group."""
+    rows_b = {key: row for row, key in enumerate(_keys(b))}
+    return [(row, rows_b[key]) for row, key in enumerate(_keys(a)) if key in rows_b]
+
+
+def _samples(
+    a: RolloutEvidence, b: RolloutEvidence, pairs: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """Compares the pairs."""
+    count_a, count_b = len(_keys(a)), len(_keys(b))
+    names_a, names_b = a.sample_indices(count_a), b.sample_indices(count_b)
     first, same = None, []
     for row, other in pairs:
         place = _first_unequal(_response(a, row), _response(b, other))
@@ -257,8 +171,8 @@ def _samples(a: RolloutEvidence, b: RolloutEvidence) -> dict[str, Any]:
     return {
         "paired": len(pairs),
         "same_tokens": len(same),
-        "only_a": len(keys_a) - len(pairs),
-        "only_b": len(keys_b) - len(pairs),
+        "only_a": count_a - len(pairs),
+        "only_b": count_b - len(pairs),
         "first_tokens": first,
         "rewards_differ": sum(one != other for one, other in rewards),
         "columns": tuple(_columns(a, b, same, names_a, names_b)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from relax_tui.checking.difference import ColumnDifference, Difference, Divergence
+from relax_tui.checking.difference_types import ColumnDifference, Difference, Divergence
 from relax_tui.text import cut, visible
 
 _SHOWN = 12

@@ -47,6 +47,7 @@ class RunFacts:
         origins: Where each argument stands.
         steps_per_rollout: Optimizer steps on one rollout; None when unknown.
         vocab_size: Entries of the vocabulary; None when unknown.
+        vocabulary: The file that holds its texts; None when there is none.
         own: Whether this engine made it: log-probs have a pass of their own then.
     """
 
@@ -54,6 +55,7 @@ class RunFacts:
     origins: dict[str, str] = field(default_factory=dict)
     steps_per_rollout: int | None = None
     vocab_size: int | None = None
+    vocabulary: Path | None = None
     own: bool = False
 
 
@@ -105,7 +107,8 @@ def _take_start(started: RunStarted, run_dir: Path, facts: RunFacts) -> None:
         facts.arguments[short] = entry["value"] if is_entry else entry
         facts.origins[short] = str(entry.get("origin", "")) if is_entry else ""
     if started.vocab and (run_dir / started.vocab).is_file():
-        facts.vocab_size = len(read_vocabulary(run_dir / started.vocab))
+        facts.vocabulary = run_dir / started.vocab
+        facts.vocab_size = len(read_vocabulary(facts.vocabulary))
 
 
 def _part(parts: Parts, rollout_id: int) -> RolloutParts:

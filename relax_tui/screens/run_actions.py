@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from relax.errors import RelaxError
 from relax_tui.commands import COMMANDS, command_line, impossible, refused_words
+from relax_tui.comparing import Side, side_of
 from relax_tui.keymap import BY_ID, KEYS, Where
 from relax_tui.lines import Span, line
 from relax_tui.screens.dialogs import ChoiceDialog, ConfirmDialog
-from relax_tui.screens.entry import StopsDialog
+from relax_tui.screens.entry import EntryDialog, StopsDialog
 from relax_tui.text import visible
 
 if TYPE_CHECKING:
@@ -152,6 +155,44 @@ class RunActions:
         from relax_tui.screens.log import LogScreen  # noqa: PLC0415
 
         self._open(Where.LOG, LogScreen)
+
+    def do_compare_with(self) -> None:
+        """Asks what to compare the rollout on screen with."""
+        snapshot = self.console.shown
+        viewed, run_dir = snapshot.viewed, snapshot.header.run_dir
+        if not run_dir:
+            text = " no run is shown yet: there is nothing to compare"
+            self.console.tell(line(Span(text, "dim")))
+            return
+        ours = Side(path=Path(run_dir), rollout=viewed.rollout_id if viewed else None)
+        place = f"rollout {viewed.rollout_id}" if viewed else "the run"
+        before = [n for _, n in snapshot.rollouts if viewed and n < viewed.rollout_id]
+        dialog = EntryDialog(
+            title=f"compare {place} with: a rollout, RUN, RUN:ROLLOUT or FILE",
+            value=str(before[-1]) if before else "",
+        )
+
+        def named(words: str | None) -> None:
+            if words is not None:
+                self.compare_sides(words, ours)
+
+        self.console.open_screen(dialog, named)
+
+    def compare_sides(self, words: str, b: Side) -> None:
+        """Opens the comparison of what a person named, as A, with B."""
+        from relax_tui.screens.compare import CompareScreen  # noqa: PLC0415
+
+        try:
+            a = side_of(words, str(b.path))
+        except RelaxError as error:
+            text = f" not compared: {visible(str(error))}"
+            self.console.tell(line(Span(text, "warn")))
+            return
+        if a == b:
+            text = " that is the rollout on screen itself: name another one"
+            self.console.tell(line(Span(text, "warn")))
+            return
+        self.console.open_screen(CompareScreen(a, b))
 
     def _open(self, where: Where, screen: type) -> None:
         if self.WHERE is where:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.widget import Widget
 
+from relax_tui.comparing import Side
 from relax_tui.keymap import Where
 from relax_tui.lines import Line, Span, line
 from relax_tui.messages import RunChosen, RunsListed
@@ -142,6 +143,23 @@ class RunsScreen(ConsoleScreen):
             self.post_message(RunChosen(_path(pane.runs[pane.cursor])))
         else:
             self.console.tell(line(Span(f" {pane.empty()}", "dim")))
+
+    def do_compare_with(self) -> None:
+        """The first time marks a run, the second time compares with it."""
+        pane = self.query_one(RunsPane)
+        if not pane.runs:
+            self.console.tell(line(Span(f" {pane.empty()}", "dim")))
+            return
+        run = pane.runs[pane.cursor]
+        marked, self._marked = self._marked, None
+        if marked is None or marked == run.run_dir:
+            self._marked = run.run_dir
+            text = f" {visible(run.name)} is A; go to another run and press C again"
+            self.console.tell(line(Span(text, "dim")))
+            return
+        self.compare_sides(marked, Side(path=_path(run)))
+
+    _marked: str | None = None
 
 
 def _path(run: RunSummary) -> Path:
