@@ -115,7 +115,7 @@ async def test_every_key_does_something_visible(key, paused):
 async def test_a_key_of_another_screen_says_where_it_works(paused):
     async with showing(paused) as (app, pilot, _):
         await pilot.press("u")
-        assert "works on: step" in screen_text(app)
+        assert "works on: compare, step" in screen_text(app)
 
 
 def test_the_key_sheet_is_up_to_date():
