@@ -12,7 +12,7 @@ from textual import on
 from textual.binding import BindingType
 
 from relax.triage.verdict import Place
-from relax_tui.keymap import Where, bindings
+from relax_tui.keymap import KEYS, Where, bindings
 from relax_tui.lines import BLANK, Span, line
 from relax_tui.looking import LookingApp, OpenRun
 from relax_tui.messages import DriverEnded, SnapshotTaken
@@ -60,6 +60,7 @@ class ConsoleApp(LookingApp, inherit_bindings=False):
         super().__init__(capabilities, open_run)
         self.theme = "ansi-dark"
         self.animation_level = "none"
+        self.set_keymap({key.id: ",".join(key.keys) for key in KEYS})
         self._run_dir = run_dir
         self.look = capabilities.look if capabilities else Look()
 

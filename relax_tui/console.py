@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relax.arguments.environment import state_home
+from relax_tui.config import read_config
+from relax_tui.keymap import remap
 from relax_tui.terminal import Capabilities, tty_kept_clean
 
 if TYPE_CHECKING:
@@ -37,7 +39,11 @@ def draw(
 
     Returns:
         Exit code and words for the shell.
+
+    Raises:
+        ArgumentError: The person's settings are not right.
     """
+    remap(read_config().keys)
     # Textual takes a third of a second; `ls` and `show` do without it.
     from relax_tui.app import ConsoleApp  # noqa: PLC0415
     from relax_tui.steering import Outcome  # noqa: PLC0415

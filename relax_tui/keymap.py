@@ -6,7 +6,8 @@ Plain letters carry every function, because modified keys do not survive tmux.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -57,7 +58,7 @@ class Key:
 
     Attributes:
         id: Stable; remapping and tests name it.
-        keys: Textual key names, the first is shown.
+        default_keys: Textual key names, the first is shown.
         label: One or two words for the footer.
         help: One sentence.
         where: Screens that implement it.
@@ -67,7 +68,7 @@ class Key:
     """
 
     id: str
-    keys: tuple[str, ...]
+    default_keys: tuple[str, ...]
     label: str
     help: str
     group: Group
@@ -77,16 +78,44 @@ class Key:
     shown: str = ""
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that call it now."""
+        return _remapped.get(self.id, self.default_keys)
+
+    @property
     def display(self) -> str:
         """The key as a person reads it."""
+        if self.id in _remapped:
+            return printed(self.keys[0])
         return self.shown or self.keys[0]
+
+
+def printed(name: str) -> str:
+    """A key as it is printed on a keyboard, from Textual's name of it."""
+    try:
+        return PRINTED.get(name) or unicodedata.lookup(name.replace("_", " "))
+    except KeyError:
+        return name
+
+
+_remapped: dict[str, tuple[str, ...]] = {}
+
+
+def remap(keys: Mapping[str, tuple[str, ...]]) -> None:
+    """Gives functions other keys, for this process; help and footer follow.
+
+    Args:
+        keys: By function id; those that are not named have their usual ones.
+    """
+    _remapped.clear()
+    _remapped.update(keys)
 
 
 def _key(
     id: str, keys: str, label: str, help: str, group: Group, **more: object
 ) -> Key:
     names = tuple(keys.split())
-    return Key(id=id, keys=names, label=label, help=help, group=group, **more)  # type: ignore[arg-type]
+    return Key(id=id, default_keys=names, label=label, help=help, group=group, **more)  # type: ignore[arg-type]
 
 
 _MOVE, _VIEW, _RUN = Group.MOVE, Group.VIEW, Group.RUN
@@ -130,10 +159,16 @@ KEYS: Final[tuple[Key, ...]] = (
          _VIEW, footer=100, shown="?"),
     _key("palette", "colon ctrl+p", "all actions", "Choose an action by name.", _VIEW,
          footer=90, shown=":"),
-    _key("search", "slash", "search", "Search in the focused list.", _VIEW, footer=60,
-         shown="/"),
+    _key("search", "slash", "search",
+         "Search the focused list for a text or a regular expression.",
+         _VIEW, footer=60, shown="/"),
     _key("search_next", "n", "next match", "To the next match.", _VIEW),
     _key("search_previous", "N", "match before", "To the match before.", _VIEW),
+    _key("filter", "ampersand", "filter",
+         "Only the samples for which conditions hold; nothing shows all again.",
+         _VIEW, where=_LIVE | _STEP, footer=74, shown="&"),
+    _key("sort", "O", "sort", "Choose the order of the samples.", _VIEW,
+         where=_LIVE | _STEP, footer=74),
     _key("freeze", "space", "freeze", "Freeze or unfreeze the view; the run goes on.",
          _VIEW, where=_RUN_SCREENS, footer=62, shown="Spc"),
     _key("zoom", "z", "zoom", "The focused pane alone, and back.", _VIEW,
@@ -216,6 +251,32 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("write", "w", "write", "Write what has the focus to a file.", _COPY),
 )  # fmt: skip
 
+PRINTED: Final = {
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "question_mark": "?",
+    "ampersand": "&",
+    "colon": ":",
+    "slash": "/",
+    "equals_sign": "=",
+    "exclamation_mark": "!",
+    "space": "Space",
+    "escape": "Esc",
+    "enter": "Enter",
+    "backspace": "Backsp",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "tab": "Tab",
+    "shift+tab": "Shift-Tab",
+    "up": "Up",
+    "down": "Down",
+    "left": "Left",
+    "right": "Right",
+    "home": "Home",
+    "end": "End",
+}
+"""Keys as they are printed, where Textual's name is another word."""
+
 BY_ID: Final = {key.id: key for key in KEYS}
 
 DIALOG_KEYS: Final = ("y", "n", "enter", "escape", "q")
@@ -229,7 +290,7 @@ def bindings() -> Iterator[Binding]:
 
     for key in KEYS:
         yield Binding(
-            ",".join(key.keys),
+            ",".join(key.default_keys),
             f"press('{key.id}')",
             key.label,
             show=False,

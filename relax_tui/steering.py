@@ -17,6 +17,7 @@ from relax.errors import RelaxError
 from relax_tui import commands
 from relax_tui.copying import copy_text, encoded, write_text
 from relax_tui.lines import BLANK, Line, Span, line
+from relax_tui.panes.choosing import ALL
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.screens.dialogs import Dialog, TextDialog
 from relax_tui.sources.base import RunSnapshot
@@ -53,6 +54,7 @@ class SteeringApp(App[Outcome], inherit_bindings=False):
         self.newest = RunSnapshot()
         self.shown = self.newest
         self.message: Line = BLANK
+        self.choice = ALL
         self.session: commands.RunSession | None = None
         self._opening: AwaitMount | AwaitComplete | None = None
 

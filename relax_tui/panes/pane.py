@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax_tui.lines import Line, Span, beside, fit, line_width
+from relax_tui.panes.choosing import text_matcher
 from relax_tui.sources.base import RunSnapshot
 from relax_tui.theme import Glyphs
 from relax_tui.widgets.line_view import LineView
@@ -218,13 +219,11 @@ class ListPane(Pane):
         return self.cursor != before
 
     def search(self, text: str) -> int:
-        """Marks the items that hold a text; returns how many."""
-        wanted = text.casefold()
+        """Marks the items that hold a text or fit an expression; returns how many."""
+        matches = text_matcher(text)
         self.matches = (
-            tuple(
-                i for i in range(self.count()) if wanted in self.item_text(i).casefold()
-            )
-            if wanted
+            tuple(i for i in range(self.count()) if matches(self.item_text(i)))
+            if text
             else ()
         )
         self.repaint()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relax_tui.lines import Line, Span
+from relax_tui.panes.choosing import ALL, Choice
 from relax_tui.panes.numbers import length_text, number_text, reward_text
 from relax_tui.panes.pane import ListPane
 from relax_tui.panes.verdicts import UNHEALTHY
@@ -204,6 +205,7 @@ class ResponsesPane(ListPane):
         self._pointed: tuple[int, ...] = ()
         self._grows = True
         self._columns = Columns()
+        self.choice = ALL
 
     @property
     def view_shown(self) -> RolloutView | None:
@@ -231,7 +233,8 @@ class ResponsesPane(ListPane):
         rows = after.rows if after else ()
         finished = after is not None and (after.complete or not self._grows)
         ordered = finished or bool(self._pointed)
-        self.order = worst_first(rows, self._pointed) if ordered else list(rows)
+        arrived = worst_first(rows, self._pointed) if ordered else list(rows)
+        self.order = self.choice.arrange(arrived, self._pointed)
         other = (
             before is None
             or after is None
@@ -248,6 +251,13 @@ class ResponsesPane(ListPane):
         else:
             # Worst first when complete; the newest one while they still arrive.
             self.cursor = 0 if ordered else max(len(self.order) - 1, 0)
+
+    def choose(self, choice: Choice) -> None:
+        """Shows other samples, or in another order."""
+        self.choice = choice
+        self._take(self.snapshot.viewed, self.snapshot.viewed)
+        self._chosen = self._chosen and self.selected is not None
+        self.repaint()
 
     def _place(self, index: int) -> bool:
         moved = super()._place(index)
@@ -291,12 +301,22 @@ class ResponsesPane(ListPane):
         view = self.view_shown
         if view is not None and view.note:
             return view.note
+        if view is not None and view.rows:
+            return f"no sample fits: {visible(self.choice.words)}; & changes it"
         now = self.snapshot.now
         return f"no sample yet: the run is {now.liveness}"
 
     def about(self) -> tuple[str, str]:
         """Which rollout, how many samples, how complete."""
-        return responses_title(self.snapshot, self.look.glyphs), self.position()
+        title = responses_title(self.snapshot, self.look.glyphs)
+        return chosen_title(title, self.choice), self.position()
+
+
+def chosen_title(title: str, choice: Choice) -> str:
+    """A list's title, which says what is left out and how it is ordered."""
+    if choice.order:
+        title = title.replace("worst first", "").rstrip(" ·.")
+    return f"{title}  {visible(choice.words)}" if choice.words else title
 
 
 def responses_title(snapshot: RunSnapshot, glyphs: Glyphs) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from relax_tui.keymap import KEYS, Group, Where
+from relax_tui.keymap import KEYS, Group, Where, printed
 from relax_tui.lines import BLANK, Line, Span
 from relax_tui.panes.pane import ScrollPane
 from relax_tui.screens.console_screen import ConsoleScreen
@@ -64,33 +64,10 @@ def key_rows(where: Where, width: int) -> list[Line]:
 
 _FOLDED = frozenset(f"pane_{number}" for number in range(2, 7))
 _FOLDED_HELP = {"pane_1": "Show or hide a pane; the number stands in its title."}
-_NAMES = {
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "question_mark": "?",
-    "colon": ":",
-    "slash": "/",
-    "equals_sign": "=",
-    "exclamation_mark": "!",
-    "space": "Space",
-    "escape": "Esc",
-    "enter": "Enter",
-    "backspace": "Backsp",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-    "tab": "Tab",
-    "shift+tab": "Shift-Tab",
-    "up": "Up",
-    "down": "Down",
-    "left": "Left",
-    "right": "Right",
-    "home": "Home",
-    "end": "End",
-}
 
 
 def _names(keys: Sequence[str], display: str) -> str:
-    return " ".join(_NAMES.get(key, key) for key in keys[:2]) or display
+    return " ".join(printed(key) for key in keys[:2]) or display
 
 
 def page_rows(path: Path, width: int) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from textual.containers import Horizontal, Vertical
@@ -11,6 +11,7 @@ from textual.widget import Widget
 from relax.triage.verdict import Place
 from relax_tui.keymap import Where
 from relax_tui.lines import Span, line
+from relax_tui.panes.choosing import Choice
 from relax_tui.panes.figures import FiguresPane
 from relax_tui.panes.metrics import MetricsPane
 from relax_tui.panes.pane import Pane
@@ -21,12 +22,13 @@ from relax_tui.panes.verdicts import VerdictsPane
 from relax_tui.panes.walk import WalkPane, walk_place, walk_stop
 from relax_tui.printing import quoted
 from relax_tui.screens.console_screen import ConsoleScreen
+from relax_tui.screens.sample_choices import SampleChoices
 from relax_tui.sources.base import RunSnapshot
 
 WIDE, TALL = 110, 30
 
 
-class LiveScreen(ConsoleScreen):
+class LiveScreen(SampleChoices, ConsoleScreen):
     """Responses, numbers, verdicts and stages of the run."""
 
     WHERE: ClassVar[Where] = Where.LIVE
@@ -76,6 +78,21 @@ class LiveScreen(ConsoleScreen):
             yield VerdictsPane(number=4, name="verdicts", id="verdicts")
         yield ResponsesPane(number=5, name="responses", id="responses")
         yield SamplePane(number=6, name="sample", id="sample")
+
+    def choose_samples(self, choice: Choice) -> Sequence[object]:
+        """Which samples the list shows."""
+        responses = self.query_one(ResponsesPane)
+        responses.choose(choice)
+        self.after_move()
+        return responses.order
+
+    def on_screen_resume(self) -> None:
+        """A filter that was set on another screen holds here too."""
+        super().on_screen_resume()
+        for responses in self.query(ResponsesPane):
+            if responses.choice != self.console.choice:
+                responses.choose(self.console.choice)
+                self.after_move()
 
     def first_look(self) -> None:
         """The focus begins on the responses."""

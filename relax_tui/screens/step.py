@@ -10,13 +10,20 @@ from textual.widget import Widget
 
 from relax_tui.keymap import Where
 from relax_tui.lines import Line, Span, line
+from relax_tui.panes.choosing import ALL, Choice
 from relax_tui.panes.differences import PAIRINGS
 from relax_tui.panes.numbers import length_text, number_text, reward_text
 from relax_tui.panes.pane import ListPane, ScrollPane
-from relax_tui.panes.responses import BAD_FLAGS, pointed_at, worst_first
+from relax_tui.panes.responses import (
+    BAD_FLAGS,
+    chosen_title,
+    pointed_at,
+    worst_first,
+)
 from relax_tui.panes.tokens import TokensPane
 from relax_tui.screens.console_screen import ConsoleScreen
 from relax_tui.screens.dialogs import ChoiceDialog
+from relax_tui.screens.sample_choices import SampleChoices
 from relax_tui.sources.base import RolloutView, RunSnapshot, SampleRow
 from relax_tui.text import pad, visible
 from relax_tui.theme import Glyphs
@@ -31,6 +38,12 @@ class SamplesPane(ListPane):
         self._places: dict[int, str] = {}
         self._view: RolloutView | None = None
         self._pointed: tuple[int, ...] = ()
+        self.choice = ALL
+
+    def choose(self, choice: Choice) -> None:
+        """Shows other samples, or in another order."""
+        self.choice, self._view = choice, None
+        self.show_view(self.snapshot, None)
 
     def show_view(self, snapshot: RunSnapshot, wanted: int | None) -> None:
         """Takes a rollout in; the cursor goes to the wanted sample."""
@@ -40,7 +53,11 @@ class SamplesPane(ListPane):
             return
         keep = self.selected.index if self.selected else None
         self._view, self._pointed = view, pointed
-        self.order = worst_first(view.rows, pointed) if view else []
+        rows = worst_first(view.rows, pointed) if view else []
+        self.order = self.choice.arrange(rows, pointed)
+        if wanted is not None and all(row.index != wanted for row in self.order):
+            # A place that was asked for is shown, whatever the filter says.
+            self.choice, self.order = ALL, rows
         self._places = {
             batch.index: f"{batch.rank}/{batch.micro_batch}/{batch.place}"
             for batch in (view.micro_batches if view else ())
@@ -88,11 +105,14 @@ class SamplesPane(ListPane):
 
     def empty(self) -> str:
         """Why there are none."""
+        if self._view and self._view.rows:
+            return f"none fits: {visible(self.choice.words)}; & changes it"
         return why_empty(self.snapshot)
 
     def about(self) -> tuple[str, str]:
         """The rollout."""
-        return (f"r{self._view.rollout_id}" if self._view else ""), self.position()
+        title = f"r{self._view.rollout_id}" if self._view else ""
+        return chosen_title(title, self.choice), self.position()
 
     def place_of(self, row: SampleRow) -> str:
         """``rank/micro-batch/place`` in training; '' before the train stage."""
@@ -146,7 +166,7 @@ def sample_facts(
     return [(Span(f" {name:<10} ", "label"), Span(text)) for name, text in facts]
 
 
-class StepScreen(ConsoleScreen):
+class StepScreen(SampleChoices, ConsoleScreen):
     """One rollout, sample by sample and token by token.
 
     Args:
@@ -179,9 +199,18 @@ class StepScreen(ConsoleScreen):
     def compose_body(self) -> Iterator[Widget]:
         """Samples left, tokens right, facts below."""
         with Horizontal(id="columns"):
-            yield SamplesPane(number=1, name="samples", id="samples")
+            samples = SamplesPane(number=1, name="samples", id="samples")
+            samples.choice = self.console.choice
+            yield samples
             yield TokensPane(number=2, name="tokens", id="tokens")
         yield AboutPane(number=3, name="sample", id="about")
+
+    def choose_samples(self, choice: Choice) -> Sequence[object]:
+        """Which samples the list shows."""
+        samples = self.query_one(SamplesPane)
+        samples.choose(choice)
+        self.after_move()
+        return samples.order
 
     def first_look(self) -> None:
         """The focus begins on the tokens."""

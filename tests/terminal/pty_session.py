@@ -98,6 +98,12 @@ class PtySession:
         """Types."""
         os.write(self.master, keys.encode())
 
+    def resize(self, columns, rows):
+        """Changes the size of the terminal, as its window would."""
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, size)
+        self.screen.resize(rows, columns)
+
     def wait_end(self, seconds=10.0):
         """Reads until the program ended; its exit code."""
         end = time.monotonic() + seconds
