@@ -277,8 +277,11 @@ def _draw(
     read_only: str = "",
     foreign: tuple[Path, ...] = (),
 ) -> None:
+    from relax_tui.config import read_config
     from relax_tui.console import draw
+    from relax_tui.keymap import remap
 
+    remap(read_config().keys)
     outcome = draw(
         run_dir,
         capabilities,

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relax.arguments.environment import state_home
-from relax_tui.config import read_config
-from relax_tui.keymap import remap
 from relax_tui.terminal import Capabilities, tty_kept_clean
 
 if TYPE_CHECKING:
@@ -39,11 +37,7 @@ def draw(
 
     Returns:
         Exit code and words for the shell.
-
-    Raises:
-        ArgumentError: The person's settings are not right.
     """
-    remap(read_config().keys)
     # Textual takes a third of a second; `ls` and `show` do without it.
     from relax_tui.app import ConsoleApp  # noqa: PLC0415
     from relax_tui.steering import Outcome  # noqa: PLC0415
