@@ -173,6 +173,27 @@ def show(
 
 
 @app.command()
+def shot(
+    wanted: RunsArgument = None,
+    keys: Annotated[str, typer.Option(help="Keys to press first: 't,j,enter'.")] = "",
+    size: Annotated[str, typer.Option(help="Columns and rows.")] = "120x40",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="FILE.svg or FILE.txt; without one, text is printed."),
+    ] = None,
+) -> None:
+    """A screen of the console as text or SVG; no terminal needed, no commands."""
+    from relax_tui.shot import Wanted, take_shot
+
+    foreign = _foreign(wanted)
+    paths = foreign or (_find(_only(wanted)),)
+    pressed = tuple(key for key in keys.split(",") if key)
+    asked = Wanted(paths=paths, ours=not foreign, keys=pressed, size=size, out=out)
+    said = take_shot(asked, ascii_only=Options.ascii_only)
+    print(said, end="")
+
+
+@app.command()
 def tell(
     wanted: Annotated[str, typer.Argument(metavar="RUN")],
     command: Annotated[str, typer.Argument(help="pause, continue, step-stage, …")],
