@@ -125,8 +125,8 @@ class Walk:
     async def open(self, dialog) -> None:
         """Opens a dialog as a key would, and looks at it."""
         self.app.call_later(self.app.open_screen, dialog)
-        while self.app.screen is not dialog:
-            await asyncio.sleep(0)
+        await self.taken()
+        assert self.app.screen is dialog
         await self.look()
 
     async def look(self) -> None:

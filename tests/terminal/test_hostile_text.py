@@ -57,9 +57,11 @@ def walk(strings: int, seed: int, size: tuple[int, int], folder: Path) -> PtySes
             "XDG_STATE_HOME": str(folder),
         },
     )
-    while session.process.poll() is None:
-        session.read(0.2)
-    session.read(0.2)
+    try:
+        session.wait_end(seconds=600.0)
+    finally:
+        # Also when this is interrupted: what hangs must not live on.
+        session.close()
     return session
 
 
