@@ -201,7 +201,7 @@ def tell(
         list[str] | None, typer.Option(help="For set-stops: a stop condition.")
     ] = None,
 ) -> None:
-    """Give a run a command: pause, continue, step-stage, step-rollout, set-stops."""
+    """Give a run a command: pause, continue, step-stage, restart-engine, …."""
     _tell(wanted, command, tuple(when or ()))
 
 
@@ -360,10 +360,15 @@ def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
             f"no command {command!r}", hint=f"one of {', '.join(known)}"
         )
 
+    kind = CommandKind(command)
+    if order := order_commands.plain_order(kind):
+        say(order_commands.give_order(wanted, kind, order).did)
+        return
+
     async def ask() -> None:
         client = RunClient(_find(wanted))
         try:
-            answer = await client.command(CommandKind(command), conditions=conditions)
+            answer = await client.command(kind, conditions=conditions)
         finally:
             await client.close()
         if not answer.accepted:

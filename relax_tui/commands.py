@@ -87,6 +87,12 @@ COMMANDS: dict[str, RunCommand] = {
     "mode": RunCommand(
         kind="mode", effect="The run goes to another mode.", asks=_ALWAYS
     ),
+    "restart_engine": RunCommand(
+        kind="restart-engine",
+        effect="At the next safe point the rollout engines that are gone start again,"
+        " or all of them when none is, and get the trainer's weights.",
+        asks=_ALWAYS,
+    ),
     "abort_generation": RunCommand(
         kind="abort-generation",
         effect="Generation ends now. Finished and partial samples are kept; the run"

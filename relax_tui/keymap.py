@@ -219,6 +219,9 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("compare_with", "C", "compare with",
          "Two rollouts or runs side by side, from the first place they differ.",
          _DEBUG, where=_RUN_SCREENS | {Where.RUNS}, footer=73),
+    _key("restart_engine", "T", "restart engine",
+         "Start the rollout engine again and bring it the trainer's weights.", _DEBUG,
+         where=_RUN_SCREENS),
     _key("verify", "v", "verify weights", "Compare the engine's weights with the"
          " trainer's.", _DEBUG, where=_RUN_SCREENS,
          later="weights are compared after each update: see weights_arrived"),

@@ -61,7 +61,7 @@ def _register_dump(app: typer.Typer) -> None:
 
         folder = "" if to is None else str(to.absolute())
         order = DumpOrder(rollout_id=rollout, folder=folder, with_weights=with_weights)
-        outcome = _give(wanted, CommandKind.DUMP, order)
+        outcome = give_order(wanted, CommandKind.DUMP, order)
         files = [e for e in outcome.events if isinstance(e, DumpWritten)]
         if as_json:
             _print_json({"did": outcome.did, "files": [vars(file) for file in files]})
@@ -110,7 +110,7 @@ def _register_replay(app: typer.Typer) -> None:
             alone=alone,
             reward=reward,
         )
-        outcome = _give(wanted, CommandKind.REPLAY, order)
+        outcome = give_order(wanted, CommandKind.REPLAY, order)
         found = [e for e in outcome.events if isinstance(e, ReplayFinished)]
         if as_json:
             _print_json({"did": outcome.did, "replays": [_plain(f) for f in found]})
@@ -147,10 +147,28 @@ def _register_mode(app: typer.Typer) -> None:
         chosen = Mode(_one_of(to, list(Mode), "MODE"))
         source = str(Path(dump).absolute()) if dump else ""
         order = ModeOrder(mode=chosen, keep=keep, source=source)
-        print(visible(_give(wanted, CommandKind.MODE, order).did))
+        print(visible(give_order(wanted, CommandKind.MODE, order).did))
 
 
-def _give(wanted: str, kind: CommandKind, order: Order) -> Outcome:
+def plain_order(kind: CommandKind) -> Order | None:
+    """The order of a command that leaves nothing to choose; None for others."""
+    from relax.control.orders import RestartOrder
+    from relax.events.types import CommandKind
+
+    return RestartOrder() if kind is CommandKind.RESTART_ENGINE else None
+
+
+def give_order(wanted: str, kind: CommandKind, order: Order) -> Outcome:
+    """Gives a run an order and waits until it is carried out.
+
+    Args:
+        wanted: The run, as a person names it.
+        kind: The order's.
+        order: What to do.
+
+    Raises:
+        ControlError: It was refused, failed or withdrawn, or the run ended first.
+    """
     import asyncio
 
     from relax_tui.ordering import give

@@ -89,4 +89,13 @@ class ModeOrder:
     source: str = ""
 
 
-Order: TypeAlias = DumpOrder | ReplayOrder | ModeOrder
+@dataclass(frozen=True, kw_only=True)
+class RestartOrder:
+    """Start the rollout engines again that are gone, or all of them when none is.
+
+    The trainer's weights are brought to them; without a trainer they have those of the
+    checkpoint.
+    """
+
+
+Order: TypeAlias = DumpOrder | ReplayOrder | ModeOrder | RestartOrder

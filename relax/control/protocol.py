@@ -16,7 +16,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from relax.control.orders import DumpOrder, ModeOrder, Order, ReplayOrder
+from relax.control.orders import (
+    DumpOrder,
+    ModeOrder,
+    Order,
+    ReplayOrder,
+    RestartOrder,
+)
 from relax.events.types import CommandKind
 
 PROTOCOL_VERSION = 1
@@ -70,6 +76,8 @@ class CommandRequest(_Message):
                 return self.replay
             case CommandKind.MODE:
                 return self.mode
+            case CommandKind.RESTART_ENGINE:
+                return RestartOrder()
             case _:
                 return None
 

@@ -8,13 +8,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from relax.control.orders import DumpOrder, ModeOrder, Order, ReplayKind, ReplayOrder
+from relax.control.orders import (
+    DumpOrder,
+    ModeOrder,
+    Order,
+    ReplayKind,
+    ReplayOrder,
+    RestartOrder,
+)
 from relax.controller.modes import sides_of, stages_of
 from relax.controller.state import Command, ControllerState, Errand, Excursion
 from relax.errors import InternalError
 from relax.events.types import CommandKind, Mode
 
-ERRANDS: Final = (CommandKind.DUMP, CommandKind.REPLAY, CommandKind.MODE)
+ERRANDS: Final = (
+    CommandKind.DUMP,
+    CommandKind.REPLAY,
+    CommandKind.MODE,
+    CommandKind.RESTART_ENGINE,
+)
 NEEDS_DATA: Final = "no dump is chosen yet: `r` chooses one (relax-tui replay RUN DUMP)"
 
 _NO_SIDE: Final = "this run holds no {side}: it was started as {mode}"
@@ -26,6 +38,8 @@ def kind_refusal(state: ControllerState, kind: CommandKind) -> str:
     sides = sides_of(home)
     if kind is CommandKind.REPLAY and not sides.training:
         return _NO_SIDE.format(side="trainer", mode=home)
+    if kind is CommandKind.RESTART_ENGINE:
+        return _engine_refusal(state)
     if kind is CommandKind.MODE:
         if _moving(state):
             return "another change of mode is under way"
@@ -43,7 +57,7 @@ def order_refusal(state: ControllerState, order: Order | None) -> str:
     match order:
         case None:
             return "the command does not say what is ordered"
-        case DumpOrder():
+        case DumpOrder() | RestartOrder():
             return ""
         case ReplayOrder():
             return _replay_refusal(state, order)
@@ -141,6 +155,15 @@ def _back(state: ControllerState, home: Excursion) -> ControllerState:
         walk=home.walk,
         excursion=None,
     )
+
+
+def _engine_refusal(state: ControllerState) -> str:
+    home = _home_mode(state)
+    if not sides_of(home).rollout:
+        return _NO_SIDE.format(side="rollout engine", mode=home)
+    if not sides_of(state.mode).rollout:
+        return f"the engine is parked in {state.mode} mode; come back to {home} first"
+    return ""
 
 
 def _replay_refusal(state: ControllerState, order: ReplayOrder) -> str:

@@ -293,7 +293,12 @@ def _command(state: ControllerState, command: Command) -> Outcome:
             return state, (answer, AbortGeneration(), _done(command))
         case CommandKind.STOP | CommandKind.KILL:
             return _accept_stop(state, command)
-        case CommandKind.DUMP | CommandKind.REPLAY | CommandKind.MODE:
+        case (
+            CommandKind.DUMP
+            | CommandKind.REPLAY
+            | CommandKind.MODE
+            | CommandKind.RESTART_ENGINE
+        ):
             return _accept_errand(state, command)
 
 

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from relax.backends.ray_border import answer
-from relax.control.orders import DumpOrder, ModeOrder, ReplayOrder
+from relax.control.orders import DumpOrder, ModeOrder, ReplayOrder, RestartOrder
 from relax.control.protocol import Stacks
 from relax.controller.dumper import Dumper
+from relax.controller.engines import restart_engines
 from relax.controller.excursions import Excursions
 from relax.controller.hands import StageResult
+from relax.controller.pushing import refuse_other_weights
 from relax.controller.replays import Replays
 from relax.controller.state import CarryOut, RunStage
 from relax.controller.trainers import call_trainers
@@ -66,6 +68,8 @@ class RunHands:
                 return await self._excursions.move(order, wanted)
             case ReplayOrder() as wanted:
                 return await self._replays.replay(order, wanted)
+            case RestartOrder():
+                return await self._restart(before=order.rollout_id)
 
     async def settle(self) -> None:
         """Waits for verdicts that are still being given."""
@@ -100,6 +104,15 @@ class RunHands:
             return
         if (why := self._triggers.why()) and order.rollout_id in self._dumper.kept():
             await self._dumper.dump_by_itself(order.rollout_id, why)
+
+    async def _restart(self, *, before: int) -> str:
+        names = ", ".join(await restart_engines(self._workers))
+        if not self._workers.trainers:
+            return f"{names} started again, with the weights of the checkpoint"
+        stages = self._excursions.stages
+        metrics = await stages.push_weights(before - 1)
+        refuse_other_weights(metrics, drill=stages.drill)
+        return f"{names} started again, with weights {stages.weights[0]}"
 
     async def _dump(self, order: DumpOrder) -> str:
         kept = self._dumper.get(order.rollout_id)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from relax.arguments import Arguments
-from relax.backends.ray_border import answer
 from relax.backends.training import (
     AdvantageReport,
     StepReport,
@@ -17,10 +15,12 @@ from relax.backends.training import (
     train_rows,
 )
 from relax.controller.chronicle import Chronicle
+from relax.controller.engine_loss import tell_loss
 from relax.controller.evaluation import evaluate
 from relax.controller.feed import Feed, Load
-from relax.controller.hands import StageResult
+from relax.controller.hands import StageHeldError, StageResult
 from relax.controller.modes import StagePlan
+from relax.controller.pushing import push_weights, refuse_other_weights
 from relax.controller.recorder import RecordsInTurn
 from relax.controller.rollout import (
     RolloutInHand,
@@ -31,12 +31,11 @@ from relax.controller.saving import Checkpoints
 from relax.controller.state import RunStage
 from relax.controller.trainers import call_trainers, hand_out, joined_rows
 from relax.controller.workers import Workers
-from relax.errors import EngineMismatch
+from relax.errors import EngineDied, EngineUnreachable
 from relax.events.types import (
     RolloutFinished,
     Stage,
     TrainStep,
-    WeightsUpdated,
 )
 from relax.measure.reduction import (
     Gauge,
@@ -55,7 +54,6 @@ _TRAINER_STAGES = (
     Stage.ADVANTAGES,
     Stage.TRAIN,
 )
-BUCKET_BYTES = 512 * 1024 * 1024
 
 
 class Stages:
@@ -68,6 +66,9 @@ class Stages:
         plan: Mode and stages of the run.
         load: Gives the samples of a rollout instead of the rollout function.
         weights: Version and fingerprint of what the engines hold.
+
+    Attributes:
+        drill: Whether a fault was ordered.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Stages:
     ) -> None:
         self._arguments = arguments
         self._workers = workers
+        self._chronicle = chronicle
         self._events = chronicle.events
         self._log = chronicle.log
         recorder = chronicle.recorder
@@ -104,7 +106,7 @@ class Stages:
             run_id=recorder.run_id,
             attempt=recorder.attempt,
         )
-        self._drill = arguments.debug.inject_fault
+        self.drill = bool(arguments.debug.inject_fault)
         opened = workers.trainer_opened
         at_start = (opened.weights_version if opened else 0, "")
         self._version, self._fingerprint = weights or at_start
@@ -124,20 +126,31 @@ class Stages:
         """Runs one stage; with ``judge`` its verdicts are there when it returns."""
         began = time.monotonic()
         idle = order.stage in _TRAINER_STAGES and not self._rollout.trainable
-        result = (
-            StageResult()
-            if idle
-            else await self._methods[order.stage](order.rollout_id)
-        )
+        result = StageResult() if idle else await self._carried_out(order)
         timed: Metrics = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
-        _refuse_other_weights(result.metrics, drill=bool(self._drill))
+        refuse_other_weights(result.metrics, drill=self.drill)
         also: tuple[Metrics, ...] = (*result.also, timed)
         last = order.stage is self._plan.stages[-1]
         if last and order.rollout_id >= self._first_rollout:
             also += (self._finish_rollout(order.rollout_id),)
         return dataclasses.replace(result, verdicts=given, also=also)
+
+    async def _carried_out(self, order: RunStage) -> StageResult:
+        try:
+            return await self._methods[order.stage](order.rollout_id)
+        except (EngineDied, EngineUnreachable) as error:
+            await tell_loss(
+                error,
+                order,
+                workers=self._workers,
+                chronicle=self._chronicle,
+                generates=order.stage is Stage.GENERATE and self._feed.load is None,
+            )
+            if not self._plan.can_wait:
+                raise
+            raise StageHeldError(error) from error
 
     @property
     def weights(self) -> tuple[int, str]:
@@ -297,39 +310,11 @@ class Stages:
         Args:
             rollout_id: The rollout after which it happens.
         """
-        began = time.monotonic()
-        exports = await self._all_trainers("export", bucket_bytes=BUCKET_BYTES)
-        export = exports[0]
-        held = await asyncio.gather(
-            *(
-                answer(
-                    engine.receive_weights.remote(
-                        export.buckets, version=str(export.version)
-                    ),
-                    worker=name,
-                )
-                for name, engine in self._workers.engines.items()
-            )
+        pushed = await push_weights(
+            self._workers, rollout_id=rollout_id, events=self._events
         )
-        self._version, self._fingerprint = export.version, export.fingerprint
-        self._events.append(
-            WeightsUpdated(
-                rollout_id=rollout_id,
-                version=export.version,
-                fingerprint=export.fingerprint,
-                engine_fingerprint=held[0],
-                tensors=export.tensors,
-                num_bytes=export.num_bytes,
-                seconds=time.monotonic() - began,
-            ),
-            sync=True,
-        )
-        wrong = [found for found in held if found != export.fingerprint]
-        return {
-            "perf/update_weights_bytes": Sum(export.num_bytes),
-            "weights/tensors": Gauge(export.tensors),
-            "weights/engines_unequal": Gauge(len(wrong)),
-        }
+        self._version, self._fingerprint = pushed.version, pushed.fingerprint
+        return pushed.metrics
 
     async def _evaluation(self, rollout_id: int) -> Metrics:
         run = self._arguments.run
@@ -380,20 +365,6 @@ class Stages:
         shown = _of_prefix(metric_values(merged), "perf/")
         self._log.info(f"perf {rollout_id}: {shown}")
         return perf
-
-
-def _refuse_other_weights(metrics: Metrics, *, drill: bool) -> None:
-    """Ends a run whose engine would go on with weights that nobody sent.
-
-    A drill goes on, so that a person can see what the fault looks like.
-    """
-    unequal = metrics.get("weights/engines_unequal")
-    if unequal is not None and unequal.value and not drill:
-        raise EngineMismatch(
-            "the engine holds other weights than the trainer sent: their fingerprints "
-            "differ",
-            hint="a tensor was lost, changed or converted wrongly on its way",
-        )
 
 
 def _of_prefix(values: Mapping[str, float], prefix: str) -> dict[str, float]:

@@ -63,6 +63,11 @@ class Verdicts:
         self._run = run
         self._asked: set[asyncio.Task[Given]] = set()
 
+    @property
+    def run(self) -> str:
+        """The run folder as a command line would name it."""
+        return self._run
+
     def told_to(self, events: EventSink) -> Verdicts:
         """The same judge, whose verdicts are told elsewhere."""
         return Verdicts(

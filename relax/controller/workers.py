@@ -19,12 +19,14 @@ from relax.backends.training import TrainerOpened
 from relax.control.protocol import Stacks
 from relax.control.run_folder import process_start
 from relax.controller.cluster import signal_process
+from relax.controller.engines import each_engine
 from relax.controller.modes import Sides
 from relax.controller.nodes import Nodes
 from relax.controller.placement import plan, reserve
 from relax.controller.reaper import Reaper, descendants
 from relax.controller.seats import HERE, Seat, Seats, choose_seats
 from relax.engine.rollout.runner import RunnerOpened
+from relax.engine.rollout.worker import EngineOpened
 from relax.observe.worker_process import (
     STACK_SIGNAL,
     cpu_seconds,
@@ -357,10 +359,12 @@ class Workers:
 
     async def _open_engines(self, progress: Progress) -> None:
         progress("rollout engine", done=False)
-        opened = await asyncio.gather(
-            *(answer(e.open.remote(), worker=name) for name, e in self.engines.items())
-        )
-        for name, worker in zip(self.engines, opened, strict=True):
+        self.note_engines(await each_engine(self.engines, "open"))
+        progress("rollout engine", done=True)
+
+    def note_engines(self, opened: Mapping[str, EngineOpened]) -> None:
+        """Takes down the processes of engines that are up."""
+        for name, worker in opened.items():
             self._note(name, worker.pid)
             node = self._node_of[name]
             for server, pid in worker.servers.items():
@@ -369,7 +373,6 @@ class Workers:
                 self.nodes.watch_server(node, pid)
             for path in worker.files:
                 self.nodes.watch_path(node, path)
-        progress("rollout engine", done=True)
 
     async def _open_rewards(self, progress: Progress) -> None:
         progress("reward workers", done=False)

@@ -252,6 +252,26 @@ class WeightsUpdated(Payload):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EngineLost(Payload):
+    """The rollout engine ended or stalled; the run waits before the stage it was in.
+
+    Attributes:
+        what: Which part, by what, and what its log says.
+        log: Its log; '' when it has none.
+        finished: Samples that were complete then; they are generated again too.
+        total: Samples that the rollout was to have; 0 when nothing was generated.
+    """
+
+    type: ClassVar[str] = "engine_lost"
+    rollout_id: int
+    stage: Stage
+    what: str
+    log: str = ""
+    finished: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class DumpWritten(Payload):
     """A dump file is complete."""
 
@@ -299,6 +319,7 @@ class CommandKind(StrEnum):
     DUMP = "dump"
     REPLAY = "replay"
     MODE = "mode"
+    RESTART_ENGINE = "restart-engine"
 
     ABORT_GENERATION = "abort-generation"
     STOP = "stop"
@@ -561,6 +582,6 @@ PAYLOADS: Mapping[str, type[Payload]] = {
         StageSlow, RolloutProgress, RolloutFinished, TrainStep, WeightsUpdated,
         DumpWritten, VerdictGiven, Commanded, Paused, Continued, StopConditionsSet,
         NotableLine, Heartbeat, RunFinished, RunFailed, ExcursionStarted,
-        ExcursionEnded, AsideEvent, ReplayFinished, DumpFailed,
+        ExcursionEnded, AsideEvent, ReplayFinished, DumpFailed, EngineLost,
     )
 }  # fmt: skip

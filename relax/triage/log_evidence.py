@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from relax.triage.log_signatures import FAILURES
 from relax.triage.verdict import Evidence, Place
@@ -42,6 +42,25 @@ class LogLine:
     rank: str = ""
     time: float | None = None
     rollout_id: int = -1
+
+    @classmethod
+    def of(cls, line: Any, *, file: str) -> Self:
+        """From a marked line.
+
+        Args:
+            line: A `relax.dump.logs.story.MarkedLine`.
+            file: The log that it stands in.
+        """
+        return cls(
+            mark=line.mark,
+            file=file,
+            number=line.number,
+            text=line.words.text,
+            process=line.words.process,
+            rank=line.words.rank,
+            time=line.words.time,
+            rollout_id=line.rollout_id,
+        )
 
     @property
     def who(self) -> str:

@@ -65,7 +65,7 @@ def log_evidence(
         counts.update(story.counts)
         num_lines += story.lines
         files.append(str(story.path))
-        lines += _lines(story)
+        lines += (LogLine.of(m, file=str(story.path)) for m in story.marked)
         rollouts = story.by_rollout()
         if rollouts:
             first = min(rollouts)
@@ -82,19 +82,3 @@ def log_evidence(
         last_rollouts={str(s.path): s.place for s in stories if s.place >= 0},
         last_lines={str(s.path): s.lines for s in stories},
     )
-
-
-def _lines(story: LogStory) -> list[LogLine]:
-    return [
-        LogLine(
-            mark=line.mark,
-            file=str(story.path),
-            number=line.number,
-            text=line.words.text,
-            process=line.words.process,
-            rank=line.words.rank,
-            time=line.words.time,
-            rollout_id=line.rollout_id,
-        )
-        for line in story.marked
-    ]

@@ -48,6 +48,10 @@ class RunActions:
         """Ends generation early."""
         self._command("abort_generation")
 
+    def do_restart_engine(self) -> None:
+        """Starts the rollout engine again."""
+        self._command("restart_engine")
+
     def do_stop_run(self) -> None:
         """Ends the run."""
         self._command("stop_run")

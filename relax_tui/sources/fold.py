@@ -19,6 +19,7 @@ from relax.events.types import (
     CommandPhase,
     Continued,
     DumpWritten,
+    EngineLost,
     Event,
     Heartbeat,
     NotableLine,
@@ -238,6 +239,10 @@ class RunFold:
             self._notice(event, "WEIGHTS", what)
 
     @_on.register
+    def _(self, payload: EngineLost, event: Event) -> None:
+        self._notice(event, "ENGINE", payload.what)
+
+    @_on.register
     def _(self, payload: DumpWritten, event: Event) -> None:
         self._notice(event, "DUMP", f"{payload.kind} written: {payload.path}")
 
@@ -336,15 +341,12 @@ class RunFold:
     def snapshot(
         self, clock: float, *, lost: str = "", at: Place | None = None
     ) -> RunSnapshot:
-        """The state as a frozen snapshot.
+        """The state as a frozen snapshot, without the viewed rollout.
 
         Args:
             clock: Unix time now, for ages.
             lost: Why the run counts as lost; '' when its driver lives or it ended.
             at: A rollout to look back at; None for now.
-
-        Returns:
-            The snapshot, without the viewed rollout.
         """
         running = self._stage if self._goes(lost) else ""
         snapshot = RunSnapshot(

@@ -6,6 +6,7 @@
 | cpu          | what SGLang needs on a machine without a GPU                         |
 | command      | arguments and environment of the server's process                    |
 | server       | the process: start, readiness, death, end of the whole tree          |
+| watch        | says when a server has ended or stalled                              |
 | api          | its HTTP endpoints, as far as they are used                          |
 | capabilities | what this server can do                                              |
 | answers      | what ``/generate`` answers, as a `GenerateOutput`                    |

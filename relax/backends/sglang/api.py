@@ -15,6 +15,9 @@ from relax.errors import EngineError, EngineUnreachable
 ANSWER_SECONDS: Final = 30.0
 """For questions that need no computing."""
 
+BEAT_SECONDS: Final = 25.0
+"""The server itself looks for 20 s before it says that its heart stands still."""
+
 UPDATE_SECONDS: Final = 600.0
 KEEP_ALIVE_SECONDS: Final = 1.0
 """The server hangs up on connections that are idle for 5 s; a request that is sent at
@@ -64,6 +67,22 @@ class SglangApi:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 
+    async def beat(self) -> bool:
+        """Whether the server's parts still pass anything on.
+
+        Answers within a second where tokens flow, and after 20 s without one.
+
+        Raises:
+            EngineUnreachable: Nobody answers at all.
+        """
+        try:
+            await self._asked("GET", "/health_generate", None, seconds=BEAT_SECONDS)
+        except EngineUnreachable:
+            raise
+        except EngineError:
+            return False
+        return True
+
     async def get(self, path: str) -> Any:
         """The JSON that a GET answers."""
         return await self._asked("GET", path, None, seconds=ANSWER_SECONDS)
@@ -93,6 +112,8 @@ class SglangApi:
         seconds: float | None,
     ) -> Any:
         where = f"{self.url}{path}"
+        if self._session.closed:
+            raise EngineUnreachable("the session with it is over", where=where)
         try:
             async with (
                 asyncio.timeout(seconds),

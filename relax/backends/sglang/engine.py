@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -20,10 +20,9 @@ from relax.backends.sglang.capabilities import Capabilities, probe
 from relax.backends.sglang.command import ServerSettings
 from relax.backends.sglang.gate import Aborted, Gate
 from relax.backends.sglang.server import ServerProcess
+from relax.backends.sglang.watch import WATCH_SECONDS, ServerWatch
 from relax.backends.sglang.weights import ServerWeights
 from relax.errors import EngineDied, EngineError, EngineMismatch, EngineUnreachable
-
-WATCH_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +106,8 @@ class SglangEngine:
         self._closed = False
         self._death: EngineDied | None = None
         self._generated = 0
-        self._watch = asyncio.create_task(self._watch_process())
+        watch = ServerWatch(server, api=api, is_busy=self._is_busy)
+        self._watch = asyncio.create_task(self._until_lost(watch))
 
     @classmethod
     async def open(
@@ -308,17 +308,15 @@ class SglangEngine:
                 await asyncio.sleep(WATCH_SECONDS / 2)
             raise
 
-    async def _watch_process(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                self._server.check()
-            except EngineDied as error:
-                self._death = error
-                self._gate.abort_held()
-                await self._api.close()
-                await self._server.stop()
-                return
+    async def _until_lost(self, watch: ServerWatch) -> None:
+        self._death = await watch.until_lost()
+        self._gate.abort_held()
+        await self._api.close()
+        await self._server.stop()
+
+    def _is_busy(self) -> bool:
+        held = self._paused or self._weights.updating
+        return self._gate.inside > 0 and not held
 
     def _room(self, request: GenerateRequest) -> int:
         """Tokens that the context leaves; refuses what the server must not be sent."""

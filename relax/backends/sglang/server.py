@@ -35,9 +35,12 @@ _DIES_WITH_PARENT: Final = (
 between fork and exec of a process that has threads."""
 
 _TELLING: Final = re.compile(
-    r"(\w*(?:Error|Exception|Interrupt)\b: .+|.*(?:SIGQUIT|out of memory|Killed).*)"
+    r"(\w*(?:Error|Exception|Interrupt)\b: .+"
+    r"|.*(?:SIGQUIT|out of memory|Killed|response from detokenizer).*)"
 )
 _TRACKER: Final = re.compile(r"resource_tracker")
+_EXIT_CODE: Final = 49
+"""The last field of ``/proc/PID/stat``, counted from the state: as `os.wait` has it."""
 _INSIDE: Final = re.compile(r"sglang::(scheduler|detokenizer)")
 
 
@@ -82,6 +85,7 @@ class ServerProcess:
         try:
             async with SglangApi(self.url, connections=1) as api:
                 while not await api.healthy():
+                    self._inside |= self._parts()
                     self.check()
                     if time.monotonic() > deadline:
                         raise EngineUnreachable(
@@ -114,11 +118,18 @@ class ServerProcess:
                 where=str(self.log),
             )
         for pid, name in self._inside.items():
-            if _is_gone(pid):
+            if gone := _how_gone(pid):
                 raise EngineDied(
-                    f"SGLang's {name} (pid {pid}) is gone: {self.last_words()}",
+                    f"SGLang's {name} (pid {pid}) {gone}: {self.last_words()}",
                     where=str(self.log),
                 )
+
+    def stopped_part(self) -> str:
+        """The part that a signal or a debugger has stopped; '' for none."""
+        for pid, name in {self.pid: "main process", **self._inside}.items():
+            if _stat(pid)[:1] in (["T"], ["t"]):
+                return f"{name} (pid {pid})"
+        return ""
 
     def last_words(self) -> str:
         """The telling line of its log since the start."""
@@ -231,12 +242,24 @@ def _command_line(pid: int) -> str:
         return ""
 
 
-def _is_gone(pid: int) -> bool:
+def _stat(pid: int) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the state on; none when the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] == "Z"
+        return []
+    return stat.rpartition(")")[2].split()
+
+
+def _how_gone(pid: int) -> str:
+    """How a process that is not ours ended; '' while it lives."""
+    stat = _stat(pid)
+    if not stat:
+        return "is gone"
+    if stat[0] != "Z":
+        return ""
+    status = int(stat[_EXIT_CODE])
+    return _ended(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else status >> 8)
 
 
 def _ended(code: int) -> str:

@@ -82,6 +82,15 @@ class RolloutWorker:
             await self._engine.update_weights(bucket_from_host(await bucket))
         return await self._engine.end_weight_update()
 
+    async def health(self) -> Mapping[str, Any]:
+        """State of the engine; see `RolloutBackend.health`."""
+        return await self._engine.health()
+
+    async def restart(self) -> EngineOpened:
+        """Ends the engine, if it is not gone already, and loads it again."""
+        await self._engine.close()
+        return await self.open()
+
     async def close(self) -> None:
         """Ends the engine."""
         await self._engine.close()

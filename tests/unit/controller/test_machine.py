@@ -9,7 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from relax.control.orders import DumpOrder, ModeOrder, ReplayKind, ReplayOrder
+from relax.control.orders import (
+    DumpOrder,
+    ModeOrder,
+    ReplayKind,
+    ReplayOrder,
+    RestartOrder,
+)
 from relax.controller.machine import after_stage, react, refusal
 from relax.controller.modes import first_place, stages_of
 from relax.controller.state import (
@@ -240,6 +246,7 @@ def order_of(kind):
         CommandKind.DUMP: DumpOrder(),
         CommandKind.REPLAY: ReplayOrder(),
         CommandKind.MODE: ModeOrder(mode=Mode.TRAIN_ONLY),
+        CommandKind.RESTART_ENGINE: RestartOrder(),
     }.get(kind)
 
 
