@@ -362,7 +362,10 @@ def _tell(wanted: str, command: str, conditions: tuple[str, ...]) -> None:
 
     kind = CommandKind(command)
     if order := order_commands.plain_order(kind):
-        say(order_commands.give_order(wanted, kind, order).did)
+        did = order_commands.give_order(wanted, kind, order).did
+        say(did)
+        if did.startswith("FAIL"):
+            raise typer.Exit(1)
         return
 
     async def ask() -> None:

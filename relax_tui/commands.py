@@ -87,6 +87,12 @@ COMMANDS: dict[str, RunCommand] = {
     "mode": RunCommand(
         kind="mode", effect="The run goes to another mode.", asks=_ALWAYS
     ),
+    "verify": RunCommand(
+        kind="verify",
+        effect="At the next safe point the weights on disk, in the trainer and in the"
+        " engines are compared bit for bit. Nothing changes.",
+        asks=_ALWAYS,
+    ),
     "restart_engine": RunCommand(
         kind="restart-engine",
         effect="At the next safe point the rollout engines that are gone start again,"

@@ -222,9 +222,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _key("restart_engine", "T", "restart engine",
          "Start the rollout engine again and bring it the trainer's weights.", _DEBUG,
          where=_RUN_SCREENS),
-    _key("verify", "v", "verify weights", "Compare the engine's weights with the"
-         " trainer's.", _DEBUG, where=_RUN_SCREENS,
-         later="weights are compared after each update: see weights_arrived"),
+    _key("verify", "v", "verify weights", "Compare the weights on disk, in the"
+         " trainer and in the engines.", _DEBUG, where=_RUN_SCREENS),
     # Dumps
     _key("verify_dump", "V", "verify",
          "Read the dump in full and compare its hashes; again cancels.", _DUMP_KEYS,

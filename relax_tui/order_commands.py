@@ -152,10 +152,14 @@ def _register_mode(app: typer.Typer) -> None:
 
 def plain_order(kind: CommandKind) -> Order | None:
     """The order of a command that leaves nothing to choose; None for others."""
-    from relax.control.orders import RestartOrder
+    from relax.control.orders import RestartOrder, VerifyOrder
     from relax.events.types import CommandKind
 
-    return RestartOrder() if kind is CommandKind.RESTART_ENGINE else None
+    plain: dict[CommandKind, Order] = {
+        CommandKind.RESTART_ENGINE: RestartOrder(),
+        CommandKind.VERIFY: VerifyOrder(),
+    }
+    return plain.get(kind)
 
 
 def give_order(wanted: str, kind: CommandKind, order: Order) -> Outcome:

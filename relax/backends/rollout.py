@@ -183,6 +183,10 @@ class RolloutBackend(Protocol):
         """
         ...
 
+    async def weights_digests(self) -> Mapping[str, str]:
+        """What it holds now: sha256 of each tensor by its Hugging Face name."""
+        ...
+
     async def pause(self) -> None:
         """Stop between two tokens; returns once nothing is being computed."""
         ...

@@ -130,11 +130,13 @@ class ExportReport:
 
     Attributes:
         buckets: Ray references; each holds ``{HF name: array}``.
+        digests: sha256 of each tensor as it was sent, in the model's order.
         fingerprint: Of all tensors as they were sent.
     """
 
     buckets: Sequence[Any]
     version: int
+    digests: Mapping[str, str]
     fingerprint: str
     tensors: int
     num_bytes: int

@@ -98,4 +98,9 @@ class RestartOrder:
     """
 
 
-Order: TypeAlias = DumpOrder | ReplayOrder | ModeOrder | RestartOrder
+@dataclass(frozen=True, kw_only=True)
+class VerifyOrder:
+    """Compare the weights on disk, in the trainer and in the engines, bit for bit."""
+
+
+Order: TypeAlias = DumpOrder | ReplayOrder | ModeOrder | RestartOrder | VerifyOrder

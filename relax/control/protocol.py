@@ -22,6 +22,7 @@ from relax.control.orders import (
     Order,
     ReplayOrder,
     RestartOrder,
+    VerifyOrder,
 )
 from relax.events.types import CommandKind
 
@@ -78,6 +79,8 @@ class CommandRequest(_Message):
                 return self.mode
             case CommandKind.RESTART_ENGINE:
                 return RestartOrder()
+            case CommandKind.VERIFY:
+                return VerifyOrder()
             case _:
                 return None
 

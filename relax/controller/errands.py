@@ -15,6 +15,7 @@ from relax.control.orders import (
     ReplayKind,
     ReplayOrder,
     RestartOrder,
+    VerifyOrder,
 )
 from relax.controller.modes import sides_of, stages_of
 from relax.controller.state import Command, ControllerState, Errand, Excursion
@@ -26,6 +27,7 @@ ERRANDS: Final = (
     CommandKind.REPLAY,
     CommandKind.MODE,
     CommandKind.RESTART_ENGINE,
+    CommandKind.VERIFY,
 )
 NEEDS_DATA: Final = "no dump is chosen yet: `r` chooses one (relax-tui replay RUN DUMP)"
 
@@ -38,7 +40,7 @@ def kind_refusal(state: ControllerState, kind: CommandKind) -> str:
     sides = sides_of(home)
     if kind is CommandKind.REPLAY and not sides.training:
         return _NO_SIDE.format(side="trainer", mode=home)
-    if kind is CommandKind.RESTART_ENGINE:
+    if kind in (CommandKind.RESTART_ENGINE, CommandKind.VERIFY):
         return _engine_refusal(state)
     if kind is CommandKind.MODE:
         if _moving(state):
@@ -57,7 +59,7 @@ def order_refusal(state: ControllerState, order: Order | None) -> str:
     match order:
         case None:
             return "the command does not say what is ordered"
-        case DumpOrder() | RestartOrder():
+        case DumpOrder() | RestartOrder() | VerifyOrder():
             return ""
         case ReplayOrder():
             return _replay_refusal(state, order)

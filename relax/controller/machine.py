@@ -298,6 +298,7 @@ def _command(state: ControllerState, command: Command) -> Outcome:
             | CommandKind.REPLAY
             | CommandKind.MODE
             | CommandKind.RESTART_ENGINE
+            | CommandKind.VERIFY
         ):
             return _accept_errand(state, command)
 

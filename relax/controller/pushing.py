@@ -6,13 +6,15 @@ import time
 from dataclasses import dataclass
 
 from relax.backends.training import ExportReport
+from relax.controller.chronicle import Chronicle
 from relax.controller.engines import each_engine
 from relax.controller.trainers import call_trainers
 from relax.controller.workers import Workers
 from relax.errors import EngineMismatch
-from relax.events.append import EventSink
-from relax.events.types import WeightsUpdated
+from relax.events.types import Stage, VerdictGiven, WeightsUpdated
 from relax.measure.reduction import Gauge, Metrics, Sum
+from relax.triage.verdict import Verdict
+from relax.triage.weights_seen import WeightsSeen, judge_weights
 
 BUCKET_BYTES = 512 * 1024 * 1024
 
@@ -33,14 +35,14 @@ class Pushed:
 
 
 async def push_weights(
-    workers: Workers, *, rollout_id: int, events: EventSink
+    workers: Workers, *, rollout_id: int, chronicle: Chronicle
 ) -> Pushed:
     """One weight update of all engines.
 
     Args:
         workers: Of the run.
         rollout_id: The rollout after which it happens.
-        events: Told of it.
+        chronicle: Told of it.
 
     Raises:
         EngineDied: An engine is gone.
@@ -55,7 +57,7 @@ async def push_weights(
         version=str(export.version),
     )
     held = list(answers.values())
-    events.append(
+    chronicle.events.append(
         WeightsUpdated(
             rollout_id=rollout_id,
             version=export.version,
@@ -68,6 +70,8 @@ async def push_weights(
         sync=True,
     )
     wrong = [found for found in held if found != export.fingerprint]
+    if wrong:
+        await _name_tensors(workers, export, rollout_id=rollout_id, chronicle=chronicle)
     metrics: Metrics = {
         "perf/update_weights_bytes": Sum(export.num_bytes),
         "weights/tensors": Gauge(export.tensors),
@@ -76,6 +80,66 @@ async def push_weights(
     return Pushed(
         version=export.version, fingerprint=export.fingerprint, metrics=metrics
     )
+
+
+async def _name_tensors(
+    workers: Workers, export: ExportReport, *, rollout_id: int, chronicle: Chronicle
+) -> None:
+    """Tells which tensors differ: the engines are looked at once more, one by one."""
+    seen = WeightsSeen(
+        rollout_id=rollout_id,
+        version=export.version,
+        engines=await each_engine(workers.engines, "weights_digests"),
+        trainer=export.digests,
+        run=chronicle.verdicts.run,
+    )
+    tell_weights(seen, chronicle)
+
+
+async def verify_weights(
+    workers: Workers, *, rollout_id: int, version: int, chronicle: Chronicle
+) -> str:
+    """Compares the weights on disk, in the trainer and in the engines, bit for bit.
+
+    Args:
+        workers: Of the run.
+        rollout_id: The rollout after which it happens.
+        version: Of the trainer's weights.
+        chronicle: Told of what was found.
+
+    Returns:
+        What was found, in one line.
+    """
+    trainer = None
+    if workers.trainers:
+        trainer = (await call_trainers(workers, "weights_digests"))[0]
+    first, *_ = workers.engines
+    on_disk = await each_engine({first: workers.engines[first]}, "checkpoint_digests")
+    seen = WeightsSeen(
+        rollout_id=rollout_id,
+        version=version,
+        engines=await each_engine(workers.engines, "weights_digests"),
+        trainer=trainer,
+        disk=on_disk[first],
+        run=chronicle.verdicts.run,
+    )
+    verdict = tell_weights(seen, chronicle)
+    return f"{verdict.status}: {verdict.summary}"
+
+
+def tell_weights(seen: WeightsSeen, chronicle: Chronicle) -> Verdict:
+    """Judges what was seen, and writes the verdict down."""
+    verdict = judge_weights(seen)
+    chronicle.log.info(f"{verdict.rule}: {verdict.status}: {verdict.summary}")
+    chronicle.events.append(
+        VerdictGiven(
+            rollout_id=seen.rollout_id,
+            stage=Stage.UPDATE_WEIGHTS,
+            verdict=verdict.to_json(),
+        ),
+        sync=True,
+    )
+    return verdict
 
 
 def refuse_other_weights(metrics: Metrics, *, drill: bool) -> None:
@@ -89,7 +153,7 @@ def refuse_other_weights(metrics: Metrics, *, drill: bool) -> None:
     unequal = metrics.get("weights/engines_unequal")
     if unequal is not None and unequal.value and not drill:
         raise EngineMismatch(
-            "the engine holds other weights than the trainer sent: their fingerprints "
-            "differ",
+            "the engine holds other weights than the trainer sent: the verdict "
+            "weights_verified names the tensors",
             hint="a tensor was lost, changed or converted wrongly on its way",
         )

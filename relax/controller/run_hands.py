@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from relax.backends.ray_border import answer
-from relax.control.orders import DumpOrder, ModeOrder, ReplayOrder, RestartOrder
+from relax.control.orders import (
+    DumpOrder,
+    ModeOrder,
+    ReplayOrder,
+    RestartOrder,
+    VerifyOrder,
+)
 from relax.control.protocol import Stacks
 from relax.controller.dumper import Dumper
 from relax.controller.engines import restart_engines
@@ -70,6 +76,8 @@ class RunHands:
                 return await self._replays.replay(order, wanted)
             case RestartOrder():
                 return await self._restart(before=order.rollout_id)
+            case VerifyOrder():
+                return await self._excursions.stages.verify_weights(order.rollout_id)
 
     async def settle(self) -> None:
         """Waits for verdicts that are still being given."""

@@ -20,7 +20,7 @@ from relax.controller.evaluation import evaluate
 from relax.controller.feed import Feed, Load
 from relax.controller.hands import StageHeldError, StageResult
 from relax.controller.modes import StagePlan
-from relax.controller.pushing import push_weights, refuse_other_weights
+from relax.controller.pushing import push_weights, refuse_other_weights, verify_weights
 from relax.controller.recorder import RecordsInTurn
 from relax.controller.rollout import (
     RolloutInHand,
@@ -311,10 +311,23 @@ class Stages:
             rollout_id: The rollout after which it happens.
         """
         pushed = await push_weights(
-            self._workers, rollout_id=rollout_id, events=self._events
+            self._workers, rollout_id=rollout_id, chronicle=self._chronicle
         )
         self._version, self._fingerprint = pushed.version, pushed.fingerprint
         return pushed.metrics
+
+    async def verify_weights(self, before: int) -> str:
+        """Compares the weights of all sides; says what was found.
+
+        Args:
+            before: The rollout that comes next, or that is under way.
+        """
+        return await verify_weights(
+            self._workers,
+            rollout_id=before - 1,
+            version=self._version,
+            chronicle=self._chronicle,
+        )
 
     async def _evaluation(self, rollout_id: int) -> Metrics:
         run = self._arguments.run

@@ -320,6 +320,7 @@ class CommandKind(StrEnum):
     REPLAY = "replay"
     MODE = "mode"
     RESTART_ENGINE = "restart-engine"
+    VERIFY = "verify"
 
     ABORT_GENERATION = "abort-generation"
     STOP = "stop"

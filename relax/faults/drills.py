@@ -6,6 +6,9 @@ imported by a run without a drill's name.
 
     garbled-weights           the conversion to the engine's names loses the final norm
     stale-weights             the engine keeps the weights of the first update
+    tensor-not-sent           one tensor is not sent
+    tensor-transposed         one square tensor is sent transposed
+    tensor-stale              one tensor stays that of the first update
     ref-mismatch              one reference log-prob is one unit in the last place off
     nondeterministic-logprob  each pass adds noise of 1e-6
     temperature-mismatch      the trainer scores at temperature 0.7 of what was sampled
@@ -30,6 +33,9 @@ Column = np.ndarray[Any, Any]
 BUILT = (
     "garbled-weights",
     "stale-weights",
+    "tensor-not-sent",
+    "tensor-transposed",
+    "tensor-stale",
     "ref-mismatch",
     "nondeterministic-logprob",
     "temperature-mismatch",
@@ -38,6 +44,7 @@ BUILT = (
     "zero-std-rewards",
     "hung-rank",
 )
+ONE_TENSOR = ("tensor-not-sent", "tensor-transposed", "tensor-stale")
 FINAL_NORM = "model.norm.weight"
 NOISE = 1e-6
 TEMPERATURE_RATIO = 0.7
@@ -62,6 +69,7 @@ class Drill:
         self.name = name
         self._random = np.random.default_rng(0)
         self._first: dict[str, Any] = {}
+        self._target = ""
 
     @property
     def trainer_temperature_ratio(self) -> float:
@@ -76,12 +84,46 @@ class Drill:
 
     def sent(self, bucket: dict[str, Any]) -> dict[str, Any]:
         """Weights as they arrive at the engine."""
-        if self.name != "stale-weights":
-            return bucket
+        match self.name:
+            case "stale-weights":
+                return self._stale(bucket)
+            case name if name in ONE_TENSOR:
+                return self._one_changed(bucket)
+            case _:
+                return bucket
+
+    def after_sending(self) -> None:
+        """Called when all weights of an update are on their way.
+
+        Raises:
+            ArgumentError: The fault was to be in one tensor, and the model has none
+                that fits.
+        """
+        if self.name in ONE_TENSOR and not self._target:
+            raise ArgumentError(
+                f"--inject-fault {self.name}: the model has no square tensor",
+                hint="choose another drill for this model",
+            )
+
+    def _stale(self, bucket: dict[str, Any]) -> dict[str, Any]:
         for name, tensor in bucket.items():
             if name not in self._first:
                 self._first[name] = tensor.clone()
         return {name: self._first[name] for name in bucket}
+
+    def _one_changed(self, bucket: dict[str, Any]) -> dict[str, Any]:
+        squares = (n for n, t in bucket.items() if t.ndim == 2 and len({*t.shape}) == 1)
+        self._target = self._target or next(squares, "")
+        if self._target not in bucket:
+            return bucket
+        tensor = bucket[self._target]
+        match self.name:
+            case "tensor-not-sent":
+                return {n: t for n, t in bucket.items() if n != self._target}
+            case "tensor-transposed":
+                return {**bucket, self._target: tensor.T.contiguous()}
+            case _:
+                return {**bucket, **self._stale({self._target: tensor})}
 
     def scored(self, column: str, values: Sequence[Column]) -> list[Column]:
         """Log-probs as they leave a pass; each float32 [R].

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from relax.triage.log_evidence import LogEvidence
 from relax.triage.log_registry import run_log_rules
-from relax.triage.rules import log_first_failure
 from relax.triage.verdict import (
     Cause,
     Evidence,
@@ -23,6 +22,18 @@ from relax.triage.verdict import (
 
 RULE = "engine_lost"
 _SAYS = (Status.FAIL, Status.NON_FINITE, Status.WARN)
+_ENDS = frozenset(
+    {
+        "engine_detokenizer",
+        "engine_watchdog",
+        "engine_killed",
+        "engine_killed_early",
+        "engine_illegal_access",
+        "cuda_memory",
+        "memory_on_resume",
+        "disk_full",
+    }
+)
 _KILLED = "SIGKILL"
 _STALLED = "makes no tokens any more"
 
@@ -75,17 +86,14 @@ def judge_engine_loss(loss: EngineLoss) -> Verdict:
 
 
 def signs_of(loss: EngineLoss) -> Sequence[Verdict]:
-    """What the rules over logs find in the engine's own, worst first.
+    """What the rules over logs say of its end, worst first.
 
-    Whichever error line came first says nothing of its own here: after a death the
-    others complain about it.
+    Only rules about ends are asked: the log of a server that was killed is full of
+    complaints about the others' silence.
     """
-    found = [
-        one
-        for one in run_log_rules(loss.log)
-        if one.status in _SAYS and one.rule != log_first_failure.RULE.id
-    ]
-    return worst_first(found)
+    found = run_log_rules(loss.log)
+    said = [one for one in found if one.rule in _ENDS and one.status in _SAYS]
+    return worst_first(said)
 
 
 def _cause(loss: EngineLoss) -> Cause:

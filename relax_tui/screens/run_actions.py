@@ -48,6 +48,10 @@ class RunActions:
         """Ends generation early."""
         self._command("abort_generation")
 
+    def do_verify(self) -> None:
+        """Compares the weights on disk, in the trainer and in the engines."""
+        self._command("verify")
+
     def do_restart_engine(self) -> None:
         """Starts the rollout engine again."""
         self._command("restart_engine")

@@ -79,6 +79,11 @@ class EmbeddedEngine:
         weights = self._thread.weights
         return await asyncio.wrap_future(self._thread.call(weights.fingerprint))
 
+    async def weights_digests(self) -> Mapping[str, str]:
+        """Digests of what it holds; see `RolloutBackend.weights_digests`."""
+        weights = self._thread.weights
+        return await asyncio.wrap_future(self._thread.call(weights.digests))
+
     async def pause(self) -> None:
         """Stop between two tokens; see `RolloutBackend.pause`."""
         await asyncio.wrap_future(self._thread.call(self._thread.pause))

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relax.backends.fingerprint import EMBEDDING, LM_HEAD, fingerprint_tensors
+from relax.backends.fingerprint import EMBEDDING, LM_HEAD, Fingerprint, combined
 from relax.errors import EngineError, EngineMismatch
 
 INITIAL_VERSION = "checkpoint"
@@ -112,9 +112,16 @@ class EngineWeights:
         self.version = version
         return self.fingerprint()
 
+    def digests(self) -> dict[str, str]:
+        """sha256 of each tensor that is held now, by name."""
+        held = Fingerprint()
+        for name, tensor in self._tensors.items():
+            held.add(name, tensor)
+        return held.digests()
+
     def fingerprint(self) -> str:
         """Fingerprint over what is held now."""
-        return fingerprint_tensors(self._tensors.items())
+        return combined(self.digests())
 
     def _check(self, name: str, tensor: Tensor | NDArray[Any]) -> None:
         held = self._tensors.get(name)

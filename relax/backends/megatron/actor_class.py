@@ -73,6 +73,9 @@ class _TrainActor:
     def fingerprint(self) -> str:
         return self._worker.fingerprint()
 
+    def weights_digests(self) -> Any:
+        return self._worker.weights_digests()
+
     def digests(self) -> Any:
         return self._worker.digests()
 

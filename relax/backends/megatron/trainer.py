@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from relax.backends.checkpoint_meta import RunProgress
-from relax.backends.fingerprint import fingerprint_tensors
+from relax.backends.fingerprint import Fingerprint, combined
 from relax.backends.megatron import mark as marks
 from relax.backends.megatron.convert.hf_io import SHARD_BYTES, write_hf
 from relax.backends.megatron.convert.weights import megatron_to_hf
@@ -300,7 +300,14 @@ class MegatronTrainer:
 
     def fingerprint(self) -> str:
         """Digest of the actor's weights under their HF names; all ranks call it."""
-        return fingerprint_tensors(megatron_to_hf(self._opened().part))
+        return combined(self.weights_digests())
+
+    def weights_digests(self) -> dict[str, str]:
+        """sha256 of each of the actor's tensors by HF name; all ranks call it."""
+        digests = Fingerprint()
+        for name, tensor in megatron_to_hf(self._opened().part):
+            digests.add(name, tensor)
+        return digests.digests()
 
     def save(self, path: str | Path, progress: RunProgress | None = None) -> None:
         """Writes a checkpoint to resume from; all ranks call it.

@@ -249,6 +249,10 @@ class TrainWorker:
         """Of the weights of now, under their Hugging Face names; all ranks call it."""
         return self._trainer.fingerprint()
 
+    def weights_digests(self) -> dict[str, str]:
+        """sha256 of each tensor of now, by Hugging Face name; all ranks call it."""
+        return self._trainer.weights_digests()
+
     def digests(self) -> dict[str, str]:
         """``{path: sha256}`` of every tensor that this rank holds."""
         return self._trainer.digests()
@@ -373,9 +377,7 @@ class TrainWorker:
         ]
 
     def _told(self, placements: Sequence[Placement]) -> list[Place]:
-        if not self._speaks:
-            return []
-        return [dataclasses.astuple(place) for place in placements]
+        return [dataclasses.astuple(p) for p in placements] if self._speaks else []
 
     @property
     def trainer(self) -> MegatronTrainer:

@@ -241,6 +241,11 @@ class SglangEngine:
         report: dict[str, Any] = await self._alive(self._weights.report(values=values))
         return report
 
+    async def weights_digests(self) -> dict[str, str]:
+        """Digests of what it holds; see `RolloutBackend.weights_digests`."""
+        report = await self.weights_report()
+        return {name: str(of["digest"]) for name, of in report["tensors"].items()}
+
     async def pause(self) -> None:
         """Stop between two tokens; see `RolloutBackend.pause`."""
         self._gate.close()

@@ -36,7 +36,8 @@ between fork and exec of a process that has threads."""
 
 _TELLING: Final = re.compile(
     r"(\w*(?:Error|Exception|Interrupt)\b: .+"
-    r"|.*(?:SIGQUIT|out of memory|Killed|response from detokenizer).*)"
+    r"|.*(?:SIGQUIT|out of memory|Killed|response from detokenizer"
+    r"|address already in use|No module named).*)"
 )
 _TRACKER: Final = re.compile(r"resource_tracker")
 _EXIT_CODE: Final = 49

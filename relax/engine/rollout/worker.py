@@ -82,6 +82,22 @@ class RolloutWorker:
             await self._engine.update_weights(bucket_from_host(await bucket))
         return await self._engine.end_weight_update()
 
+    async def weights_digests(self) -> Mapping[str, str]:
+        """What the engine holds; see `RolloutBackend.weights_digests`."""
+        return await self._engine.weights_digests()
+
+    async def checkpoint_digests(self) -> Mapping[str, str]:
+        """sha256 of each tensor of the checkpoint, in the run's precision."""
+        from relax.backends.checkpoint_digests import (  # noqa: PLC0415
+            checkpoint_digests,
+        )
+
+        return await asyncio.to_thread(
+            checkpoint_digests,
+            self._checkpoint(),
+            dtype=self._arguments.megatron.precision,
+        )
+
     async def health(self) -> Mapping[str, Any]:
         """State of the engine; see `RolloutBackend.health`."""
         return await self._engine.health()

@@ -15,6 +15,7 @@ from relax.control.orders import (
     ReplayKind,
     ReplayOrder,
     RestartOrder,
+    VerifyOrder,
 )
 from relax.controller.machine import after_stage, react, refusal
 from relax.controller.modes import first_place, stages_of
@@ -247,6 +248,7 @@ def order_of(kind):
         CommandKind.REPLAY: ReplayOrder(),
         CommandKind.MODE: ModeOrder(mode=Mode.TRAIN_ONLY),
         CommandKind.RESTART_ENGINE: RestartOrder(),
+        CommandKind.VERIFY: VerifyOrder(),
     }.get(kind)
 
 

@@ -35,9 +35,11 @@ def put_weights(
         tensors += len(bucket)
         sent = drill.sent(bucket)
         buckets.append(ray.put({name: to_host(t) for name, t in sent.items()}))
+    drill.after_sending()
     return ExportReport(
         buckets=buckets,
         version=version,
+        digests=fingerprint.digests(),
         fingerprint=fingerprint.hexdigest(),
         tensors=tensors,
         num_bytes=num_bytes,
