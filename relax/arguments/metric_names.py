@@ -100,7 +100,7 @@ def declared_metrics(arguments: Arguments) -> MetricNames:
     if not (debug.debug_rollout_only or debug.debug_train_only):
         names.update(_OF_AN_UPDATE)
     names.update(f"perf/{stage}_time" for stage in Stage)
-    names.update(("perf/step_time", "perf/tokens_per_s"))
+    names.update(("perf/step_time", "perf/eval_time", "perf/tokens_per_s"))
     hooked = arguments.rollout.rollout_function_path != own.rollout_function_path
     return MetricNames(names=frozenset(names), complete=not hooked)
 

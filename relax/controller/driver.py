@@ -58,7 +58,8 @@ from relax.events.types import (
     Stage,
     StartupProgress,
 )
-from relax.observe.worker_process import arm_faulthandler, last_lines, log_path
+from relax.observe.stacks import answer_with_stacks
+from relax.observe.worker_process import last_lines, log_path
 from relax.records.write import write_vocabulary
 
 LINES_KEPT = 20
@@ -157,7 +158,7 @@ class _Driver:
         self._reaper.start()
         if place.socket is not None:
             self._reaper.watch_path(place.socket)
-        arm_faulthandler(place.run_dir, "driver")
+        answer_with_stacks(place.run_dir, "driver")
         write_run_info(place.run_dir, run_info(self._arguments, place))
         link_run(place.run_dir, place.run_id)
         with self._events:

@@ -62,6 +62,10 @@ class Hands(Protocol):
         """Runs one stage; ``judge`` asks to wait for the verdicts due after it."""
         ...
 
+    def evaluates(self, order: RunStage) -> bool:
+        """Whether an evaluation falls into a stage; then it takes longer."""
+        ...
+
     async def carry_out(self, order: CarryOut) -> str:
         """Carries an order out at a safe point.
 

@@ -177,7 +177,8 @@ class Controller:
             watch.cancel()
         seconds = time.monotonic() - began
         if not order.aside:
-            self._clock.add(order.stage, seconds)
+            evaluates = self._hands.evaluates(order)
+            self._clock.add(order.stage, seconds, evaluates=evaluates)
         finished = StageFinished(
             rollout_id=order.rollout_id,
             stage=order.stage,

@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from relax.controller.reaper import Reaper, descendants
 from relax.controller.survey import NodeReport, Question, report
 from relax.errors import InternalError
 from relax.observe.spool import Taken, take
+from relax.observe.stacks import write_stacks
 from relax.observe.worker_process import cpu_seconds, resident_bytes
 
 
@@ -72,6 +73,7 @@ class NodeAgent:
         self._run_id = run_id
         self._reaper = Reaper()
         self._spool: Path | None = None
+        self._folder = Path()
         self._starts: dict[int, int] = {}
 
     async def open(self, question: Question, *, run_dir: Path) -> AgentOpened:
@@ -81,6 +83,7 @@ class NodeAgent:
         if not found.sees[run_dir]:
             self._spool = Path(tempfile.mkdtemp(prefix=f"relax-{self._run_id}-"))
             self._reaper.watch_path(self._spool)
+        self._folder = self._spool or run_dir
         return AgentOpened(report=found, spool=self._spool)
 
     async def watch_process(self, pid: int) -> None:
@@ -111,21 +114,20 @@ class NodeAgent:
             usage={pid: one for pid, one in used.items() if one is not None},
         )
 
-    async def signal(self, pids: Sequence[int], number: int) -> tuple[int, ...]:
-        """Signals processes; gives those that are gone.
+    async def write_stacks(self, pids: Mapping[str, int]) -> dict[str, str]:
+        """Has processes of the run write their stacks; says why one did not.
 
         Raises:
             InternalError: One of them is not the run's.
         """
-        unknown = set(pids) - self._starts.keys()
+        unknown = set(pids.values()) - self._starts.keys()
         if unknown:
             raise InternalError(f"pids {sorted(unknown)} are not of this run")
-        chosen = signal.Signals(number)
-        return tuple(
-            pid
-            for pid in pids
-            if not (self._lives(pid) and signal_process(pid, chosen))
-        )
+        gone = {
+            n: f"pid {pid} is gone" for n, pid in pids.items() if not self._lives(pid)
+        }
+        living = {name: pid for name, pid in pids.items() if name not in gone}
+        return gone | await write_stacks(self._folder, living)
 
     async def end(self, *, seconds: float) -> tuple[int, ...]:
         """Waits for the run's processes to end, then kills them.

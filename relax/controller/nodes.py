@@ -177,23 +177,18 @@ class Nodes:
                 if pid in member.usage:
                     yield name, member.usage[pid]
 
-    async def signal(self, number: int) -> Mapping[str, str]:
-        """Signals all processes on other nodes.
+    async def write_stacks(self) -> Mapping[str, str]:
+        """Has all processes on other nodes write their stacks.
 
         Returns:
-            By name, why one did not get it.
+            By name, why one did not.
         """
         missing: dict[str, str] = {}
         for member in self._members.values():
-            pids = list(member.processes.values())
             try:
-                gone = await self._ask(member, "signal", pids, int(number))
+                missing |= await self._ask(member, "write_stacks", member.processes)
             except WorkerError as error:
                 missing |= dict.fromkeys(member.processes, str(error))
-                continue
-            for name, pid in member.processes.items():
-                if pid in gone:
-                    missing[name] = f"pid {pid} is gone"
         return missing
 
     async def fetch(self) -> None:

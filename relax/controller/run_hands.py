@@ -61,6 +61,10 @@ class RunHands:
             await self._dump_if_due(order, result)
         return result
 
+    def evaluates(self, order: RunStage) -> bool:
+        """Whether an evaluation falls into a stage; then it takes longer."""
+        return self._excursions.stages.evaluates(order)
+
     async def carry_out(self, order: CarryOut) -> str:
         """Dumps, replays, or changes the mode.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from relax.arguments import Arguments
@@ -54,6 +55,7 @@ _TRAINER_STAGES = (
     Stage.ADVANTAGES,
     Stage.TRAIN,
 )
+_EVALUATED_AFTER = (Stage.REWARD, Stage.UPDATE_WEIGHTS)
 
 
 class Stages:
@@ -126,8 +128,15 @@ class Stages:
         """Runs one stage; with ``judge`` its verdicts are there when it returns."""
         began = time.monotonic()
         idle = order.stage in _TRAINER_STAGES and not self._rollout.trainable
-        result = StageResult() if idle else await self._carried_out(order)
-        timed: Metrics = {f"perf/{order.stage}_time": Sum(time.monotonic() - began)}
+        async with self._telling_of_a_loss(order):
+            method = self._methods[order.stage]
+            result = StageResult() if idle else await method(order.rollout_id)
+            seconds = time.monotonic() - began
+            if self.evaluates(order):
+                evaluated = await self._evaluation(order.rollout_id)
+                metrics = {**result.metrics, **evaluated}
+                result = dataclasses.replace(result, metrics=metrics)
+        timed: Metrics = {f"perf/{order.stage}_time": Sum(seconds)}
         self._rollout.metrics.append({**result.metrics, **timed})
         given = await self._verdicts.after(order, self._rollout, wait=judge)
         refuse_other_weights(result.metrics, drill=self.drill)
@@ -137,9 +146,11 @@ class Stages:
             also += (self._finish_rollout(order.rollout_id),)
         return dataclasses.replace(result, verdicts=given, also=also)
 
-    async def _carried_out(self, order: RunStage) -> StageResult:
+    @contextlib.asynccontextmanager
+    async def _telling_of_a_loss(self, order: RunStage) -> AsyncIterator[None]:
+        """What a lost engine means for a stage: the run waits before it if it can."""
         try:
-            return await self._methods[order.stage](order.rollout_id)
+            yield
         except (EngineDied, EngineUnreachable) as error:
             await tell_loss(
                 error,
@@ -215,8 +226,6 @@ class Stages:
         }
         metrics = {**metrics, **counts}
         self._log.info(f"rollout {rollout_id}: {metric_values(metrics)}")
-        if self.last_stage is Stage.REWARD:
-            metrics |= await self._evaluation(rollout_id)
         return StageResult(metrics=metrics, record=record)
 
     async def _ref_log_probs(self, _rollout_id: int) -> StageResult:
@@ -301,8 +310,7 @@ class Stages:
         )
 
     async def _update_weights(self, rollout_id: int) -> StageResult:
-        measured = await self.push_weights(rollout_id)
-        return StageResult(metrics={**measured, **await self._evaluation(rollout_id)})
+        return StageResult(metrics=await self.push_weights(rollout_id))
 
     async def push_weights(self, rollout_id: int) -> Metrics:
         """Brings the trainer's weights to the engines.
@@ -329,15 +337,20 @@ class Stages:
             chronicle=self._chronicle,
         )
 
-    async def _evaluation(self, rollout_id: int) -> Metrics:
+    def evaluates(self, order: RunStage) -> bool:
+        """Whether an evaluation follows on a stage: on the last one with an engine."""
         run = self._arguments.run
-        if run.eval_interval is None or (rollout_id + 1) % run.eval_interval:
-            return {}
-        if rollout_id < self._first_rollout and run.skip_eval_before_train:
-            return {}
+        if order.stage is not self.last_stage or order.stage not in _EVALUATED_AFTER:
+            return False
+        if run.eval_interval is None or (order.rollout_id + 1) % run.eval_interval:
+            return False
+        return order.rollout_id >= self._first_rollout or not run.skip_eval_before_train
+
+    async def _evaluation(self, rollout_id: int) -> Metrics:
+        began = time.monotonic()
         metrics = await evaluate(self._workers.runner, rollout_id=rollout_id)
         self._log.info(f"eval {rollout_id}: {metric_values(metrics)}")
-        return metrics
+        return {**metrics, "perf/eval_time": Sum(time.monotonic() - began)}
 
     def _begin(self, rollout_id: int) -> RolloutInHand:
         run = self._arguments.run

@@ -39,6 +39,10 @@ class HandsWhenUp:
         """Runs one stage."""
         return await self._up().run(order, judge=judge)
 
+    def evaluates(self, order: RunStage) -> bool:
+        """As the stages say."""
+        return self._up().evaluates(order)
+
     async def carry_out(self, order: CarryOut) -> str:
         """Carries an order out at a safe point."""
         return await self._up().carry_out(order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from relax.events.types import StageSlow, VerdictGiven
 from relax.triage.hang import SlowStage, Standing, judge_slow_stage
 
 SECOND_LOOK_SECONDS = 1.0
+_OURS = re.compile(r"/relax/(algorithms|backends|dump|engine|faults|measure|observe)/")
+_MAIN = '"MainThread"'
+_WAITS = re.compile(r"/(threading|queue|selectors|thread)\.py\"")
 
 
 class StageWatch:
@@ -42,8 +46,9 @@ class StageWatch:
             order: The stage that runs.
             began: When it began, on the monotonic clock, seconds.
         """
-        limit = self._clock.limit(order.stage)
-        median = self._clock.median(order.stage)
+        evaluates = self._hands.evaluates(order)
+        limit = self._clock.limit(order.stage, evaluates=evaluates)
+        median = self._clock.median(order.stage, evaluates=evaluates)
         if limit is None or median is None:
             return
         while True:
@@ -112,19 +117,34 @@ def _standings(first: _Look, second: _Look) -> list[Standing]:
 
 
 def innermost_place(stack: str) -> str:
-    """The innermost Python line of the main thread in a faulthandler dump.
+    """The innermost Python line of the thread that does the run's work.
+
+    That is the main thread if it is in this package, else another one that is and does
+    not just wait (what an actor runs beside its event loop). Where all wait, the main
+    thread stands for the process.
 
     Args:
-        stack: What faulthandler wrote, innermost line first within a thread.
+        stack: From `relax.observe.stacks`, innermost line first within a thread.
 
     Returns:
         ``file.py:12 in function``, or '' when there is no Python frame.
     """
-    threads = stack.split("\n\n")
-    main = next((t for t in threads if "Current thread" in t), threads[-1])
-    for line in main.splitlines():
-        if line.lstrip().startswith("File "):
-            file, _, rest = line.strip()[6:].partition('", line ')
-            number, _, function = rest.partition(" in ")
-            return f"{file.rpartition('/')[2]}:{number} in {function}"
-    return ""
+    texts = sorted(stack.split("\n\n"), key=lambda text: _MAIN not in text)
+    threads = [(_MAIN in text, frames) for text in texts if (frames := _frames(text))]
+    working = (
+        frames
+        for is_main, frames in threads
+        if any(map(_OURS.search, frames)) and (is_main or not _WAITS.search(frames[0]))
+    )
+    frames = next(working, threads[0][1] if threads else [])
+    if not frames:
+        return ""
+    file, _, rest = frames[0].partition('", line ')
+    number, _, function = rest.partition(" in ")
+    return f"{file.rpartition('/')[2]}:{number} in {function}"
+
+
+def _frames(thread: str) -> list[str]:
+    """``path", line 12 in function`` of each frame."""
+    lines = (line.strip() for line in thread.splitlines())
+    return [line[6:] for line in lines if line.startswith('File "')]

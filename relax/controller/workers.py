@@ -27,14 +27,9 @@ from relax.controller.reaper import Reaper, descendants
 from relax.controller.seats import HERE, Seat, Seats, choose_seats
 from relax.engine.rollout.runner import RunnerOpened
 from relax.engine.rollout.worker import EngineOpened
-from relax.observe.worker_process import (
-    STACK_SIGNAL,
-    cpu_seconds,
-    resident_bytes,
-    stack_path,
-)
+from relax.observe.stacks import stack_path, write_stacks
+from relax.observe.worker_process import cpu_seconds, resident_bytes
 
-STACK_SECONDS = 1.5
 CLOSE_SECONDS = 8.0
 
 
@@ -141,28 +136,22 @@ class Workers:
     async def stacks(self) -> Stacks:
         """Asks every process of the run for its Python stacks.
 
-        faulthandler answers in the signal handler, so a rank that sleeps or hangs in a
-        collective answers too.
+        A rank that sleeps or hangs in a collective answers too: a thread of its own
+        writes them. One whose interpreter is held by native code gets a signal.
         """
-        marks: dict[str, int] = {}
-        for name in self._pids:
-            path = stack_path(self._run_dir, name)
-            marks[name] = path.stat().st_size if path.exists() else 0
-        missing = dict(await self.nodes.signal(STACK_SIGNAL))
+        paths = {name: stack_path(self._run_dir, name) for name in self._pids}
+        sizes = {n: p.stat().st_size if p.exists() else 0 for n, p in paths.items()}
         away = self.nodes.elsewhere()
-        for name, pid in self._pids.items():
-            if name not in away and not signal_process(pid, STACK_SIGNAL):
-                missing[name] = f"pid {pid} is gone"
-        await asyncio.sleep(STACK_SECONDS / 3)
+        here = {name: pid for name, pid in self._pids.items() if name not in away}
+        ours, theirs = await asyncio.gather(
+            write_stacks(self._run_dir, here), self.nodes.write_stacks()
+        )
         await self.nodes.fetch()
-        stacks: dict[str, str] = {}
+        missing = {**ours, **theirs}
+        stacks = {}
         for name in self._pids.keys() - missing.keys():
-            path = stack_path(self._run_dir, name)
-            text = path.read_bytes()[marks[name] :] if path.exists() else b""
-            if text:
-                stacks[name] = text.decode("utf-8", "backslashreplace")
-            else:
-                missing[name] = "no answer yet: it is in native code, or starting"
+            text = paths[name].read_bytes()[sizes[name] :]
+            stacks[name] = text.decode("utf-8", "backslashreplace")
         return Stacks(stacks=stacks, missing=missing)
 
     @contextlib.asynccontextmanager

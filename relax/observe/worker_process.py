@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
-import signal
 import sys
 from pathlib import Path
 
-STACK_SIGNAL = signal.SIGUSR1
+from relax.observe.stacks import answer_with_stacks
+
 _PR_SET_NAME = 15
 
 
@@ -18,13 +17,8 @@ def log_path(run_dir: Path, name: str) -> Path:
     return run_dir / "logs" / f"{name}.log"
 
 
-def stack_path(run_dir: Path, name: str) -> Path:
-    """Where a worker writes its stacks when it is sent `STACK_SIGNAL`."""
-    return run_dir / "logs" / f"stacks-{name}.txt"
-
-
 def prepare_worker(run_dir: Path, name: str) -> int:
-    """Points output at the worker's own log file and arms faulthandler.
+    """Points output at the worker's own log file and answers for its stacks.
 
     Descriptors 1 and 2 are redirected, so that what C++ libraries print is kept too,
     and a worker's own last lines can be told from everyone else's.
@@ -45,24 +39,10 @@ def prepare_worker(run_dir: Path, name: str) -> int:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    arm_faulthandler(run_dir, name)
+    answer_with_stacks(run_dir, name)
     # The name that ps and top show: a person looks for "relax train-0", not for Ray's.
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"relax {name}"[:15].encode(), 0, 0, 0)
     return os.getpid()
-
-
-def arm_faulthandler(run_dir: Path, name: str) -> None:
-    """Writes all threads' stacks to `stack_path` on `STACK_SIGNAL`, and on a crash."""
-    path = stack_path(run_dir, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Kept open on purpose: faulthandler needs the descriptor for the process's life.
-    stream = path.open("w", encoding="utf-8")
-    faulthandler.register(STACK_SIGNAL, file=stream, all_threads=True)
-    faulthandler.enable(file=sys.__stderr__ or stream)
-    _kept_open.append(stream)
-
-
-_kept_open: list[object] = []
 
 
 def resident_bytes(pid: int) -> int | None:

@@ -53,6 +53,9 @@ class ScriptedHands:
             raise result
         return result
 
+    def evaluates(self, order: RunStage) -> bool:
+        return False
+
     async def carry_out(self, order: CarryOut) -> str:
         self.errands.append(order)
         result = await self._results.get()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from relax.control.run_folder import process_start
 from relax.controller.node_agent import NodeAgent
 from relax.controller.survey import asking
 from relax.errors import InternalError
-from relax.observe.worker_process import STACK_SIGNAL, log_path
+from relax.observe.worker_process import log_path
 from tests.process.runs import wait_until
 
 WORKER = """
@@ -61,11 +60,10 @@ async def test_it_hands_out_what_a_worker_wrote_and_how_much_it_uses(opened):
 
 async def test_it_asks_for_stacks_of_the_runs_processes_only(opened):
     agent, spool, worker = opened
-    assert await agent.signal([worker.pid], STACK_SIGNAL) == ()
-    stacks = spool / "logs" / "stacks-train-1.txt"
-    assert wait_until(stacks.read_text, seconds=30)
+    assert await agent.write_stacks({"train-1": worker.pid}) == {}
+    assert "MainThread" in (spool / "logs" / "stacks-train-1.txt").read_text()
     with pytest.raises(InternalError, match="not of this run"):
-        await agent.signal([1], signal.SIGKILL)
+        await agent.write_stacks({"init": 1})
 
 
 async def test_a_process_that_does_not_end_is_killed_and_the_spool_removed(opened):
@@ -73,7 +71,8 @@ async def test_a_process_that_does_not_end_is_killed_and_the_spool_removed(opene
     assert await agent.end(seconds=0.1) == (worker.pid,)
     worker.wait(30)
     assert await agent.end(seconds=5) == ()
-    assert await agent.signal([worker.pid], STACK_SIGNAL) == (worker.pid,)
+    gone = {"train-1": f"pid {worker.pid} is gone"}
+    assert await agent.write_stacks({"train-1": worker.pid}) == gone
     last = await agent.beat({})
     assert last.taken.pieces["logs/train-1.log"] == b"up\n"
     assert last.usage == {}
