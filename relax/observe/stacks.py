@@ -20,7 +20,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -28,6 +28,8 @@ STACK_SIGNAL = signal.SIGUSR1
 THREAD_NAME = "stacks"
 WAIT_SECONDS = 1.5
 POLL_SECONDS = 0.02
+END = "End of stacks\n"
+"""Whoever reads the file while it grows knows by this that an answer is whole."""
 _CREDENTIALS = struct.Struct("3i")
 _kept_open: list[object] = []
 
@@ -92,21 +94,37 @@ async def write_stacks(folder: Path, pids: Mapping[str, int]) -> dict[str, str]:
         for name, pid in pids.items()
         if not ask_for_stacks(folder, name, pid)
     }
-    silent = await _silent(folder, {n: sizes[n] for n in pids.keys() - missing.keys()})
+    asked = {n: sizes[n] for n in pids.keys() - missing.keys()}
+    silent = await _silent(folder, asked, whole=is_whole)
     for name in silent:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pids[name], STACK_SIGNAL)
-    silent = await _silent(folder, {name: sizes[name] for name in silent})
+    left = {name: sizes[name] for name in silent}
+    silent = await _silent(folder, left, whole=lambda _: True)
     return missing | dict.fromkeys(silent, "no answer yet: it is in native code")
 
 
-async def _silent(folder: Path, sizes: Mapping[str, int]) -> set[str]:
+def is_whole(path: Path) -> bool:
+    """Whether the last answer in a file of stacks has been written to its end."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, _size(path) - len(END)))
+        return stream.read() == END.encode()
+
+
+async def _silent(
+    folder: Path, sizes: Mapping[str, int], *, whole: Callable[[Path], bool]
+) -> set[str]:
     """Waits a moment for files to grow; gives the names of those that did not."""
     deadline = time.monotonic() + WAIT_SECONDS
     silent = set(sizes)
     while silent and time.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
-        silent = {n for n in silent if _size(stack_path(folder, n)) <= sizes[n]}
+        paths = {name: stack_path(folder, name) for name in silent}
+        silent = {
+            name
+            for name, path in paths.items()
+            if _size(path) <= sizes[name] or not whole(path)
+        }
     return silent
 
 
@@ -125,7 +143,7 @@ def _answer(asked: socket.socket, path: Path) -> None:
         _, ancillary, _, _ = asked.recvmsg(16, socket.CMSG_SPACE(_CREDENTIALS.size))
         if not any(_is_own_user(*message) for message in ancillary):
             continue
-        text = all_stacks().encode("utf-8", "backslashreplace")
+        text = (all_stacks() + END).encode("utf-8", "backslashreplace")
         with path.open("ab") as stream:
             stream.write(text)
 
