@@ -121,11 +121,16 @@ def ray_cluster() -> Iterator[Cluster]:
     """The head of a cluster: one CPU, token authentication."""
     # Short: a unix socket's path holds 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="rx-"))
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # A node that was killed is off the list before the next test looks at it.
+        "RAY_health_check_period_ms": "500",
+    }
     reaper = Reaper()
     reaper.start()
     reaper.watch_path(folder)
-    cluster = Cluster("", folder, token, reaper)
+    cluster = Cluster("", folder, environment, reaper)
     try:
         head = cluster.start(
             [
