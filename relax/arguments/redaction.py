@@ -45,12 +45,12 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_SHAPES: Final = (
     # scheme://user:password@host, or scheme://token@host
     (re.compile(r"(?P<keep>[a-z][a-z0-9+.\-]*://)[^/\s@]+(?=@)", re.I), r"\g<keep>"),
-    # ?token=... and &password=... in a URL or a connection string
+    # ?api_key=... and &password=... in a URL or a connection string
     (
         re.compile(
             r"(?P<keep>(?:^|[?&;\s\"'])[\w.\-]*"
-            r"(?:token|api_?key|access_?key|secret|password|passwd|pwd|signature"
-            r"|credential|auth)[\w.\-]*=)[^&;\s\"']+",
+            r"(?:api_?key|access_?key|secret|password|passwd|pwd|signature"
+            r"|credential|auth)[\w.\-]*=[\"']?)[^&;\s\"']+",
             re.I,
         ),
         r"\g<keep>",
@@ -75,6 +75,12 @@ _SECRET_SHAPES: Final = (
     ),
 )
 
+# ?token=... likewise, but max_tokens=512 and eos_token=</s> are none.
+_NAMED_TOKEN: Final = re.compile(
+    r"(?P<keep>(?:^|[?&;\s\"'])(?P<name>[\w.\-]*token[\w.\-]*)=[\"']?)[^&;\s\"']+",
+    re.I,
+)
+
 
 def is_secret_name(name: str) -> bool:
     """Whether a flag or variable of this name holds a secret.
@@ -91,7 +97,7 @@ def is_secret_name(name: str) -> bool:
             return True
         if word == "pwd" and previous:
             return True
-        if word == "token":
+        if word.endswith("token"):
             counted = previous in _TEXT_TOKENS or following in _TOKEN_USES
             if not counted:
                 return True
@@ -121,7 +127,7 @@ class Redactor:
             text = text.replace(secret, REDACTED)
         for pattern, keep in _SECRET_SHAPES:
             text = pattern.sub(keep + REDACTED, text)
-        return text
+        return _NAMED_TOKEN.sub(_without_token, text)
 
     def value(self, name: str, value: Any) -> Any:
         """A JSON value as it may be stored under ``name``; nested ones included."""
@@ -154,3 +160,8 @@ class Redactor:
                 kept.append(REDACTED if hide_next else self.text(word))
                 hide_next = False
         return kept
+
+
+def _without_token(found: re.Match[str]) -> str:
+    secret = is_secret_name(found["name"])
+    return found["keep"] + REDACTED if secret else found[0]

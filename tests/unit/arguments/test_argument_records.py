@@ -200,6 +200,12 @@ def test_innocent_names(name):
         ("http://h:80/a@b", "http://h:80/a@b"),
         ("/data/tokens/key", "/data/tokens/key"),
         ("tokens per second=3", "tokens per second=3"),
+        ("--rollout max_tokens=512 x", "--rollout max_tokens=512 x"),
+        ("eos_token=</s> stop_token_ids=[2]", "eos_token=</s> stop_token_ids=[2]"),
+        (
+            "csrftoken=abc auth_token='d'",
+            f"csrftoken={REDACTED} auth_token='{REDACTED}'",
+        ),
         ("a known-one b", f"a {REDACTED} b"),
     ],
 )
