@@ -36,8 +36,8 @@ def test_without_a_file_nothing_is_set(tmp_path):
 
 
 def test_keys_are_written_as_they_are_printed_or_named(settings):
-    config = read_config(settings('[keys]\ndump = "+"\ntriage = ["T", "ctrl+e"]\n'))
-    assert config.keys == {"dump": ("plus_sign",), "triage": ("T", "ctrl+e")}
+    config = read_config(settings('[keys]\ndump = "+"\ntriage = ["Z", "ctrl+e"]\n'))
+    assert config.keys == {"dump": ("plus_sign",), "triage": ("Z", "ctrl+e")}
     swapped = read_config(settings('[keys]\ndump = "r"\nreplay = "d"\n'))
     assert swapped.keys == {"dump": ("r",), "replay": ("d",)}
 
