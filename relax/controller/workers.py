@@ -27,7 +27,7 @@ from relax.controller.reaper import Reaper, descendants
 from relax.controller.seats import HERE, Seat, Seats, choose_seats
 from relax.engine.rollout.runner import RunnerOpened
 from relax.engine.rollout.worker import EngineOpened
-from relax.observe.stacks import stack_path, write_stacks
+from relax.observe.stacks import stack_path, stack_sizes, write_stacks
 from relax.observe.worker_process import cpu_seconds, resident_bytes
 
 CLOSE_SECONDS = 8.0
@@ -139,8 +139,7 @@ class Workers:
         A rank that sleeps or hangs in a collective answers too: a thread of its own
         writes them. One whose interpreter is held by native code gets a signal.
         """
-        paths = {name: stack_path(self._run_dir, name) for name in self._pids}
-        sizes = {n: p.stat().st_size if p.exists() else 0 for n, p in paths.items()}
+        sizes = stack_sizes(self._run_dir, self._pids)
         away = self.nodes.elsewhere()
         here = {name: pid for name, pid in self._pids.items() if name not in away}
         ours, theirs = await asyncio.gather(
@@ -150,7 +149,7 @@ class Workers:
         missing = {**ours, **theirs}
         stacks = {}
         for name in self._pids.keys() - missing.keys():
-            text = paths[name].read_bytes()[sizes[name] :]
+            text = stack_path(self._run_dir, name).read_bytes()[sizes[name] :]
             stacks[name] = text.decode("utf-8", "backslashreplace")
         return Stacks(stacks=stacks, missing=missing)
 

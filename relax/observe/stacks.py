@@ -20,7 +20,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -51,8 +51,10 @@ def answer_with_stacks(run_dir: Path, name: str) -> None:
     """
     path = stack_path(run_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Kept open on purpose: faulthandler needs the descriptor for the process's life.
-    stream = path.open("w", encoding="utf-8")
+    # Kept open on purpose: faulthandler needs the descriptor for the process's life. It
+    # appends, as the thread does: neither writes over what the other has written.
+    path.unlink(missing_ok=True)
+    stream = path.open("a", encoding="utf-8")
     faulthandler.register(STACK_SIGNAL, file=stream, all_threads=True)
     faulthandler.enable(file=sys.__stderr__ or stream)
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -88,7 +90,7 @@ async def write_stacks(folder: Path, pids: Mapping[str, int]) -> dict[str, str]:
     Returns:
         By name, why one did not.
     """
-    sizes = {name: _size(stack_path(folder, name)) for name in pids}
+    sizes = stack_sizes(folder, pids)
     missing = {
         name: f"pid {pid} is gone, or still starting"
         for name, pid in pids.items()
@@ -102,6 +104,11 @@ async def write_stacks(folder: Path, pids: Mapping[str, int]) -> dict[str, str]:
     left = {name: sizes[name] for name in silent}
     silent = await _silent(folder, left, whole=lambda _: True)
     return missing | dict.fromkeys(silent, "no answer yet: it is in native code")
+
+
+def stack_sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """Bytes of stacks that processes have written so far, by name."""
+    return {name: _size(stack_path(folder, name)) for name in names}
 
 
 def is_whole(path: Path) -> bool:

@@ -1,4 +1,7 @@
-"""A process whose threads run Python all the time, and that answers for its stacks."""
+"""A process that answers for its stacks while some threads run Python all the time.
+
+python busy_process.py FOLDER THREADS
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def churn() -> None:
 
 
 answer_with_stacks(Path(sys.argv[1]), "busy")
-for _ in range(3):
+for _ in range(int(sys.argv[2])):
     threading.Thread(target=churn, name="churning", daemon=True).start()
 sys.stdout.write("up\n")
 sys.stdout.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -10,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from relax.controller.watch import innermost_place
-from relax.observe.stacks import ask_for_stacks, is_whole, stack_path
+from relax.observe.stacks import STACK_SIGNAL, ask_for_stacks, is_whole, stack_path
 
 BUSY = Path(__file__).with_name("busy_process.py")
 ASKED = 100
 
 
-@pytest.fixture
-def busy(tmp_path):
+@contextlib.contextmanager
+def answering(folder: Path, *, threads: int):
     with subprocess.Popen(
-        [sys.executable, BUSY, tmp_path],
+        [sys.executable, BUSY, folder, str(threads)],
         stdout=subprocess.PIPE,
         text=True,
         env={"PYTHONPATH": str(Path(__file__).parents[3])},
@@ -27,6 +29,12 @@ def busy(tmp_path):
         assert process.stdout.readline() == "up\n"
         yield process
         process.kill()
+
+
+@pytest.fixture
+def busy(tmp_path):
+    with answering(tmp_path, threads=3) as process:
+        yield process
 
 
 def answered(path: Path, size: int, process: subprocess.Popen) -> int:
@@ -49,6 +57,20 @@ def test_asking_does_not_harm_what_is_asked(tmp_path, busy):
     assert text.count('"MainThread" (most recent call first)') == ASKED
     assert text.count('"churning" (most recent call first)') == 3 * ASKED
     assert f'File "{BUSY}", line' in text
+
+
+def test_a_signal_adds_to_what_the_thread_has_written(tmp_path):
+    path = stack_path(tmp_path, "busy")
+    # Idle: what a signal finds in a thread that runs is not safe.
+    with answering(tmp_path, threads=0) as idle:
+        assert ask_for_stacks(tmp_path, "busy", idle.pid)
+        size = answered(path, 0, idle)
+        before = path.read_text()
+        os.kill(idle.pid, STACK_SIGNAL)
+        deadline = time.monotonic() + 60
+        while path.stat().st_size <= size:
+            assert time.monotonic() < deadline
+    assert path.read_text().startswith(before)
 
 
 def test_nobody_listens(tmp_path, busy):
