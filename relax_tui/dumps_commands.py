@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relax.errors import DumpError
-from relax_tui.dumps_text import file_lines, manifest_lines, size_text
+from relax_tui.dumps_text import file_lines, manifest_lines, removed_text, size_text
 
 if TYPE_CHECKING:
     from relax.dump.entry import DumpEntry
@@ -103,8 +103,7 @@ def delete(
         typer.confirm(f"delete {many}, {size}, for good?", abort=True)
     root = path if path.is_dir() else path.parent
     removed = [remove_dump(entry, root=root) for entry in entries]
-    freed = size_text(sum(one.bytes for one in removed))
-    print(f"deleted {sum(one.files for one in removed)} files, {freed}")
+    print(removed_text(removed))
     left = [text for one in removed for text in one.left]
     for text in left:
         print(_plain(f"  {text}"))

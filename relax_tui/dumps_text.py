@@ -7,11 +7,13 @@ visible (`relax_tui.text.visible`).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from relax.dump.entry import DumpEntry
     from relax.dump.manifest import Manifest
+    from relax.dump.removal import Removed
 
 
 def file_lines(entry: DumpEntry) -> list[str]:
@@ -22,6 +24,13 @@ def file_lines(entry: DumpEntry) -> list[str]:
         fault = f": {file.fault}" if file.fault else ""
         lines.append(f"{file.path} ({rank}{file.bytes:,} bytes){fault}")
     return lines
+
+
+def removed_text(removed: Sequence[Removed]) -> str:
+    """What removals did, e.g. ``deleted 2 files, 1.4 KiB``."""
+    count = sum(one.files for one in removed)
+    files = "1 file" if count == 1 else f"{count} files"
+    return f"deleted {files}, {size_text(sum(one.bytes for one in removed))}"
 
 
 def size_text(num_bytes: int) -> str:

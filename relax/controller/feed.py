@@ -15,13 +15,7 @@ from relax.controller.rollout import RolloutInHand
 from relax.controller.workers import Workers
 from relax.engine.rollout.runner import RolloutOutput
 from relax.engine.rollout.sample import Sample
-from relax.errors import (
-    EngineDied,
-    EngineMismatch,
-    EngineUnreachable,
-    RelaxError,
-    WorkerError,
-)
+from relax.errors import EngineMismatch, RelaxError, WorkerError
 
 Load: TypeAlias = Callable[[int], Sequence[Sample]]
 """Gives the samples of a rollout, by its number; blocks while it reads."""
@@ -87,16 +81,6 @@ class Feed:
         return output
 
     async def _generated(self, rollout: RolloutInHand) -> RolloutOutput:
-        cursor = await answer(self._runner.cursor.remote(), worker="rollout-runner")
-        try:
-            return await self._followed(rollout)
-        except (EngineDied, EngineUnreachable):
-            # The same prompts again, once there is an engine.
-            restored = self._runner.restore_cursor.remote(cursor)
-            await answer(restored, worker="rollout-runner")
-            raise
-
-    async def _followed(self, rollout: RolloutInHand) -> RolloutOutput:
         reference = self._runner.generate.remote(rollout.rollout_id)
         work = asyncio.ensure_future(answer(reference, worker="rollout-runner"))
         try:

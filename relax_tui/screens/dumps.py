@@ -16,7 +16,7 @@ from relax.dump.entry import DumpEntry
 from relax.dump.removal import remove_dump
 from relax.errors import DumpError
 from relax_tui.dump_folders import DUMPS, dump_folders
-from relax_tui.dumps_text import size_text
+from relax_tui.dumps_text import removed_text, size_text
 from relax_tui.keymap import Where
 from relax_tui.lines import BLANK, Span, line
 from relax_tui.messages import (
@@ -240,10 +240,7 @@ class DumpsScreen(ConsoleScreen):
     def delete(self, entry: DumpEntry, folder: Path) -> None:
         """Deletes; a big file on a slow disk takes its time."""
         removed = remove_dump(entry, root=folder)
-        many = "1 file" if removed.files == 1 else f"{removed.files} files"
-        words = "; ".join(
-            [f"deleted {many}, {size_text(removed.bytes)}", *removed.left]
-        )
+        words = "; ".join([removed_text([removed]), *removed.left])
         self.post_message(DumpDeleted(words, whole=not removed.left))
 
     @on(DumpDeleted)

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/console"), str(ROOT / "tests/terminal")]
 
-from pty_session import PtySession  # noqa: E402
+from pty_session import PtySession, console_session  # noqa: E402
 from screens import make_run  # noqa: E402
 from scripted_run import Script, ScriptedRun  # noqa: E402
 
@@ -32,24 +32,9 @@ QUIET_SECONDS = 0.03
 HEARTBEAT_SECONDS = 5.0
 
 
-def session(run_dir: Path, state: Path) -> PtySession:
-    """The console, attached to a run."""
-    return PtySession(
-        [sys.executable, "-m", "relax_tui.cli", "attach", str(run_dir)],
-        environment={
-            "PATH": os.environ["PATH"],
-            "HOME": str(state),
-            "LANG": "C.UTF-8",
-            "TERM": "xterm-256color",
-            "PYTHONPATH": str(ROOT),
-            "XDG_STATE_HOME": str(state),
-        },
-    )
-
-
 def first_paint(run_dir: Path, state: Path) -> float:
     """Seconds from the start to the first visible text."""
-    console = session(run_dir, state)
+    console = console_session("attach", run_dir, home=state)
     while not console.text.strip():
         console.read(0.01)
     seconds = time.monotonic() - console.started
@@ -107,7 +92,7 @@ def idle_bytes(folder: Path, seconds: float) -> dict[str, int]:
     consoles = {}
     for story in ("paused", "finished", "lost"):
         make_run(folder / story, story).close()
-        consoles[story] = session(folder / story, folder / "state")
+        consoles[story] = console_session("attach", folder / story, home=folder)
     for console in consoles.values():
         console.wait_for("worst first", 60)
     for console in consoles.values():
@@ -140,7 +125,7 @@ def measure(starts: int, keys: int, idle: float) -> dict[str, object]:
         run.rollout(rollout_id)
     run.flush()
     paints = [first_paint(folder / "run", folder / "state") for _ in range(starts)]
-    console = session(folder / "run", folder / "state")
+    console = console_session("attach", folder / "run", home=folder)
     console.wait_for("worst first")
     stop = threading.Event()
     writer = threading.Thread(target=keep_writing, args=(run, 20, stop))

@@ -9,15 +9,36 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
+from pathlib import Path
 
 import pyte
+
+ROOT = Path(__file__).parents[2]
 
 ANSWERS = {  # what a plain terminal answers; everything else stays unanswered
     b"\x1b[c": b"\x1b[?62;22c",
     b"\x1b[6n": b"\x1b[1;1R",
 }
+
+
+def console_session(*words, home, size=(120, 40), **environment):
+    """``relax-tui`` with some words, of a person whose home is a folder of the test."""
+    return PtySession(
+        [sys.executable, "-m", "relax_tui.cli", *map(str, words)],
+        size=size,
+        environment={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "PYTHONPATH": str(ROOT),
+            "XDG_STATE_HOME": str(home / "state"),
+            **environment,
+        },
+    )
 
 
 class PtySession:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
-from pty_session import PtySession
+from pty_session import console_session
 
 from relax.control.run_folder import DriverState, driver_state, read_run_info
 from relax.events.tail import last_event
@@ -31,18 +30,7 @@ class Demo:
         self.folder = folder
 
     def console(self, *words):
-        return PtySession(
-            [sys.executable, "-m", "relax_tui.cli", *words],
-            environment={
-                "PATH": os.environ["PATH"],
-                "HOME": str(self.folder),
-                "LANG": "C.UTF-8",
-                "TERM": "xterm-256color",
-                "PYTHONPATH": str(ROOT),
-                "OMP_NUM_THREADS": "1",
-                "XDG_STATE_HOME": str(self.folder / "state"),
-            },
-        )
+        return console_session(*words, home=self.folder, OMP_NUM_THREADS="1")
 
     @property
     def alive(self):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from pathlib import Path
 
 import pytest
-from pty_session import PtySession
+from pty_session import console_session
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "console"))
@@ -23,18 +22,7 @@ SMALLEST, LARGEST = (3, 2), (300, 100)
 
 def test_a_storm_of_resizes_leaves_the_screen_as_it_was(tmp_path):
     make_run(tmp_path / "run", "finished").close()
-    session = PtySession(
-        [sys.executable, "-m", "relax_tui.cli", "attach", str(tmp_path / "run")],
-        size=(80, 24),
-        environment={
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "LANG": "C.UTF-8",
-            "TERM": "xterm-256color",
-            "PYTHONPATH": str(ROOT),
-            "XDG_STATE_HOME": str(tmp_path / "state"),
-        },
-    )
+    session = console_session("attach", tmp_path / "run", home=tmp_path, size=(80, 24))
     try:
         session.wait_for("worst first")
         session.settle()

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pty_session import PtySession
+from pty_session import console_session
 
 from relax_tui.terminal import detect
 from relax_tui.theme import ASCII, ROLES, Colours, style
@@ -31,18 +31,8 @@ def console(tmp_path):
         if hostile:
             (tmp_path / "run" / "logs" / "engine.log").write_text(hostile)
         run.close()
-        session = PtySession(
-            [sys.executable, "-m", "relax_tui.cli", "attach", str(tmp_path / "run")],
-            size=size,
-            environment={
-                "PATH": os.environ["PATH"],
-                "HOME": str(tmp_path),
-                "LANG": "C.UTF-8",
-                "TERM": "xterm-256color",
-                "PYTHONPATH": str(ROOT),
-                "XDG_STATE_HOME": str(tmp_path / "state"),
-                **environment,
-            },
+        session = console_session(
+            "attach", tmp_path / "run", home=tmp_path, size=size, **environment
         )
         sessions.append(session)
         return session

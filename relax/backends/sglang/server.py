@@ -215,13 +215,10 @@ def session_members(session: int) -> list[int]:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
-        try:
-            stat = (folder / "stat").read_text()
-        except OSError:
-            continue
-        state, _, _, of = stat.rpartition(")")[2].split()[:4]
-        if int(of) == session and state != "Z":
-            members.append(int(folder.name))
+        # State, parent, process group, session.
+        match _stat(int(folder.name))[:4]:
+            case [state, _, _, of] if int(of) == session and state != "Z":
+                members.append(int(folder.name))
     return members
 
 

@@ -29,7 +29,7 @@ from relax.engine.rollout.context import (
 from relax.engine.rollout.data_source import PromptSettings, RolloutDataSource
 from relax.engine.rollout.sample import Sample
 from relax.engine.rollout.vocabulary import vocabulary_hash, vocabulary_rows
-from relax.errors import EngineMismatch
+from relax.errors import EngineDied, EngineMismatch, EngineUnreachable
 from relax.measure.reduction import Metrics
 from relax.observe.worker_process import prepare_worker
 
@@ -202,9 +202,15 @@ class RolloutRunner:
     async def generate(self, rollout_id: int) -> RolloutOutput:
         """Runs the rollout function for one rollout."""
         self._abort = False
-        output = await self._function(
-            self._arguments, rollout_id, self._data, self._client, evaluation=False
-        )
+        begun = self._data.state()
+        try:
+            output = await self._function(
+                self._arguments, rollout_id, self._data, self._client, evaluation=False
+            )
+        except (EngineDied, EngineUnreachable):
+            # The same prompts again, once there is an engine.
+            self._data.restore(begun)
+            raise
         if not isinstance(output, RolloutFnTrainOutput):
             raise EngineMismatch(
                 "the rollout function returned "
